@@ -1,0 +1,160 @@
+"""What agents are rewarded for, how they learn, how zones are averaged, how policies are compared."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from marl_sched.config.base import Model, NonNegative, NonNegativeInt, Positive, PositiveInt, Share
+
+
+class Objective(Model):
+    """Weights of the one number policies are compared by; lower is better (docs/metrics.md)."""
+
+    late: NonNegative = 1.0
+    """Weight of late_start_rate."""
+    finish_violation: NonNegative = 2.0
+    """Weight of finish_violation_rate."""
+    slowdown: NonNegative = 0.5
+    """Weight of (mean_slowdown - 1)."""
+    imbalance: NonNegative = 1.0
+    """Weight of zone_imbalance of every resource in `imbalance_resources`."""
+    imbalance_resources: list[str] = ["cpu_milli", "memory_mib"]
+    """Resources whose imbalance counts."""
+    cost: NonNegative = 0.5
+    """Weight of the mean cost of an instance."""
+    offload: NonNegative = 0.05
+    """Weight of offload_rate."""
+
+
+class Reward(Model):
+    """The reward of an instance, settled when it starts (envs/reward.py has the formulas)."""
+
+    name: Literal["outcome", "balance", "composite"] = "outcome"
+    late: NonNegative = 1.0
+    """outcome: penalty of a late start."""
+    finish_violation: NonNegative = 2.0
+    """outcome: penalty of a finish violation, less the one its own work made unavoidable."""
+    slowdown: NonNegative = 0.5
+    """outcome: penalty per unit of slowdown, less that of its own work."""
+    cost: NonNegative = 0.5
+    """outcome: penalty per unit of cost."""
+    offload: NonNegative = 0.4
+    """outcome: penalty of an offload, charged to the zone that sent it."""
+    imbalance: NonNegative = 1.4
+    """outcome: penalty rate of the change in the zone's standard deviations, x mean duration / 60 s."""
+    externality: NonNegative = 0.0
+    """outcome: penalty per instance-minute of waiting imposed on the queue behind."""
+    failed_creation: NonNegative = 2.0
+    """outcome: penalty of a pick that did not fit (unmasked placement)."""
+    alpha: NonNegative = 0.5
+    """composite: weight of utilization."""
+    beta: NonNegative = 0.3
+    """composite: weight of quality of service."""
+    gamma: NonNegative = 0.1
+    """composite: weight of cost."""
+    delta: NonNegative = 0.1
+    """composite: weight of moving work between zones."""
+    resource_weights: dict[str, NonNegative] = {}
+    """composite: weight of each resource's utilization; default: equal."""
+
+
+class Agent(Model):
+    """QR-DQN on a network that scores candidates."""
+
+    hidden: list[PositiveInt] = Field(default=[64, 64], min_length=1)
+    """Units of the hidden layers."""
+    n_quantiles: PositiveInt = 32
+    """N: quantiles of the return per candidate."""
+    kappa: NonNegative = 1.0
+    """Threshold of the quantile Huber loss; 0 gives the plain quantile loss."""
+    cvar_alpha: float = Field(default=1.0, gt=0, le=1)
+    """Choose by the mean of the worst share of the return; 1 = the plain mean."""
+    target: Literal["sarsa", "double", "max"] = "sarsa"
+    """Bootstrap from the action taken next, the online network's best, or the target's best."""
+    n_step: PositiveInt = 8
+    """Rewards summed before bootstrapping."""
+    discount: float = Field(default=0.9, ge=0, lt=1)
+    """gamma, per decision."""
+    batch_size: PositiveInt = 512
+    """Transitions an update."""
+    learning_rate: Positive = 1e-3
+    """Adam's step at the start."""
+    final_learning_rate: NonNegative = 1e-5
+    """Adam's step at the end; in between it falls along half a cosine over the run's rounds."""
+    max_gradient_norm: Positive = 10.0
+    """Gradients are scaled down to this norm."""
+    polyak: float = Field(default=0.01, gt=0, le=1)
+    """Share of the online network that the target takes over per update."""
+    ema: float = Field(default=0.002, gt=0, le=1)
+    """Share of the online network that the averaged network (the one that is evaluated) takes."""
+    epsilon: Share = 0.3
+    """Share of random decisions at the start."""
+    final_epsilon: Share = 0.03
+    """Share of random decisions once exploration has settled."""
+    epsilon_share: float = Field(default=0.3, gt=0, le=1)
+    """Share of the run's rounds over which epsilon falls linearly."""
+    replay_mib: PositiveInt = 64
+    """Largest replay of a zone."""
+    warmup_decisions: NonNegativeInt = 2_000
+    """Decisions a zone takes before its first update."""
+    decisions_per_update: PositiveInt = 160
+    """Decisions of a zone (all replicas) between two updates."""
+    personal_head: bool = False
+    """Keep the last layer out of the average: it stays with its zone."""
+
+
+class Training(Model):
+    """How long and on how much the zones learn."""
+
+    replicas: PositiveInt = 16
+    """E: episodes a zone plays at once. Part of the result: never derived from cores."""
+    rounds: PositiveInt = 20
+    """Rounds of training and averaging."""
+    episodes_per_round: PositiveInt = 1
+    """Whole episodes each replica plays a round."""
+    validation_episodes: NonNegativeInt = 16
+    """Episodes of the validation split that choose the checkpoint; 0: the last one is kept."""
+    validate_every: PositiveInt = 2
+    """Rounds between two validations; the last round is always validated."""
+
+
+class Federation(Model):
+    """How the zones' weights become one policy."""
+
+    strategy: Literal["fedavg", "none"] = "fedavg"
+    """fedavg: weights averaged by decision count. none: zones learn alone."""
+    quorum: PositiveInt = 1
+    """Fewest zones a round may end with."""
+    deadline_s: Positive = 3600.0
+    """Longest a round may take."""
+    grace_s: Positive = 300.0
+    """Longest wait for the others once the quorum has answered."""
+    norm_bound: Positive = 100.0
+    """Largest allowed norm of a zone's change over the norm of the global weights."""
+
+
+class Evaluation(Model):
+    """How policies are compared."""
+
+    episodes: PositiveInt = 100
+    """Held-out episodes of the test split."""
+    replicas: PositiveInt = 20
+    """Episodes simulated at once; has no influence on rules, a tiny one on networks."""
+    policies: list[str] = Field(
+        default=["kube-default", "tuned", "learned"],
+        min_length=1,
+    )
+    """Policies that `evaluate` compares when none are named."""
+    bootstrap_samples: PositiveInt = 2_000
+    """Resamples behind every confidence interval."""
+
+
+class Tuning(Model):
+    """How hard the rival rule is tuned."""
+
+    episodes: PositiveInt = 40
+    """Episodes of the tune split every candidate is scored on."""
+    evaluations: PositiveInt = 250
+    """Candidates scored: random search, then local steps around the best."""
+    random_share: Share = 0.4
+    """Share of the evaluations that are random search."""

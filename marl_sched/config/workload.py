@@ -1,0 +1,126 @@
+"""Where jobs come from: a generator, or a trace."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from marl_sched.config.base import Model, Name, NonNegative, NonNegativeInt, Positive, PositiveInt, Share
+
+
+class Use(Model):
+    """Real use of a resource as a share of the request: clip(N(mean, sd), low, high)."""
+
+    mean: Positive
+    """Mean share of the request that is used; the scheduler knows it."""
+    sd: NonNegative
+    """Standard deviation of the share, drawn per instance."""
+    low: NonNegative = 0.05
+    """Smallest share."""
+    high: Positive = 1.0
+    """Largest share; above 1 an instance uses more than it asked for."""
+
+
+class TaskType(Model):
+    """A class of tasks: what they ask for, how long they run, what they promise."""
+
+    name: Name
+    request: dict[str, PositiveInt]
+    """Requested amount of each resource, per instance."""
+    mean_s: Positive
+    """Mean work, in seconds on a machine of speed 1."""
+    sigma: NonNegative
+    """Sigma of the lognormal work: work = mean_s * exp(sigma N - sigma^2 / 2)."""
+    use: dict[str, Use]
+    """Real use of each resource."""
+    finish_slack: Positive
+    """The finish is violated when finish - ready > finish_slack * mean_s."""
+    priority: NonNegativeInt = 0
+    """Larger goes first."""
+
+
+class ModulatedPoisson(Model):
+    """Markov-modulated Poisson arrivals: calm and burst phases of exponential length."""
+
+    kind: Literal["modulated-poisson"]
+    calm_s: Positive = 300.0
+    """Mean length of a calm phase."""
+    burst_s: Positive = 60.0
+    """Mean length of a burst."""
+    burst_factor: Positive = 3.5
+    """Rate in a burst over the rate in a calm phase. 1 gives plain Poisson arrivals."""
+    share: Positive = 1.0
+    """Share of the offered load that remains for such streams (normalised over them)."""
+
+
+class Waves(Model):
+    """A wave of tasks at the start of every period, uniform in number and in time."""
+
+    kind: Literal["waves"]
+    period_s: Positive = 900.0
+    """Time from one wave to the next."""
+    min_tasks: NonNegativeInt
+    """Fewest tasks of a wave."""
+    max_tasks: PositiveInt
+    """Most tasks of a wave."""
+    spread_s: NonNegative = 60.0
+    """The wave's jobs arrive uniformly over this time."""
+
+
+class Stream(Model):
+    """One source of jobs in every zone."""
+
+    name: Name
+    arrivals: Annotated[ModulatedPoisson | Waves, Field(discriminator="kind")]
+    mix: dict[str, NonNegative] | None = None
+    """Share of each task type; default: the zone's mix, else equal shares."""
+    stage_probabilities: list[Share] = Field(default=[1.0], min_length=1)
+    """Probability of a job of 1, 2, ... tasks in sequence."""
+    mean_instances: Positive = 6.0
+    """Instances a task: geometric with mean mean_instances / sqrt(max(1, cores requested))."""
+    max_instances: PositiveInt = 16
+    """Most instances of a task."""
+
+
+class SyntheticWorkload(Model):
+    """The generator of BASE: typed tasks, short chains, bursts."""
+
+    kind: Literal["synthetic"]
+    load: Positive
+    """Offered load: requested work over capacity, at the zone's mean speed, on the binding resource;
+    background use and waves included."""
+    request_jitter: Share = 0.25
+    """A task's requests are multiplied by U(1 - jitter, 1 + jitter)."""
+    task_types: list[TaskType] = Field(min_length=1)
+    streams: list[Stream] = Field(min_length=1)
+
+
+class TraceWorkload(Model):
+    """Jobs of a trace, drawn per seed and episode until the load is as configured."""
+
+    kind: Literal["trace"]
+    path: str
+    """A Parquet task table; a name like `package:alibaba-v2018-hour` is a sample that ships with us;
+    other paths are relative to the configuration file."""
+    load: Positive = 0.8
+    """Offered load on the binding resource that background use leaves free."""
+    load_tolerance: Share = 0.02
+    """The drawn load may differ from `load` by this share of it."""
+    train_arrivals_s: list[NonNegative] = Field(default=[0.0, 2400.0], min_length=2, max_length=2)
+    """Trace seconds [from, to) that tuning, training and validation draw from."""
+    test_arrivals_s: list[NonNegative] = Field(default=[2400.0, 3600.0], min_length=2, max_length=2)
+    """Trace seconds [from, to) that tests draw from."""
+    max_job_share: Share = 0.05
+    """Jobs above this share of a zone's machine-seconds in an episode are left out and counted."""
+    finish_slack: Positive = 3.0
+    """The finish is violated when finish - ready > finish_slack * the task's mean duration."""
+    memory_mib_per_percent: Positive = 3932.16
+    """What one percent of the trace's largest machine stands for (here: of 384 GiB)."""
+
+
+class Sla(Model):
+    """When an instance has started too late."""
+
+    late_base_s: NonNegative = 5.0
+    """An instance is late when it waited more than late_base_s + late_factor * its mean duration."""
+    late_factor: NonNegative = 0.25
+    """See late_base_s."""
