@@ -136,3 +136,18 @@ class Observation:
     def __len__(self) -> int:
         """Return B, the number of decisions."""
         return len(self.replica)
+
+
+@dataclass(frozen=True)
+class Settlements:
+    """Rewards that became known, K of them; several for one decision add up.
+
+    Attributes:
+        replica: (K,) int64.
+        decision: (K,) int64, the number of the decision within its replica's episode.
+        reward: (K,) float64.
+    """
+
+    replica: NDArray[np.int64]
+    decision: NDArray[np.int64]
+    reward: NDArray[np.float64]
