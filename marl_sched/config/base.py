@@ -6,7 +6,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Model(BaseModel):
-    """A strict model: unknown keys and values of another type are errors."""
+    """A strict model: unknown keys and values of another type are errors.
+
+    A model that compares its own fields raises `ValueError("FIELD = VALUE, expected ...")`: the
+    loader puts file and path before it.
+    """
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, use_attribute_docstrings=True
@@ -18,4 +22,8 @@ NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,62}$")]
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_.-]{0,62}$"
+Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+
+WHOLE_FILE = "whole_file"
+"""Type of the error that carries what no single field can know, as a list of messages."""

@@ -4,7 +4,15 @@ from typing import Literal
 
 from pydantic import Field
 
-from marl_sched.config.base import Model, Name, NonNegative, NonNegativeInt, Positive, PositiveInt, Share
+from marl_sched.config.base import (
+    Model,
+    Name,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    Share,
+)
 
 
 class MachineGroup(Model):
@@ -14,7 +22,7 @@ class MachineGroup(Model):
     """How many machines of this kind."""
     capacity: dict[str, PositiveInt]
     """Installed amount of every resource of the cluster (cpu_milli: 1000 = one core)."""
-    reserved: dict[str, NonNegativeInt] = {}
+    reserved: dict[str, NonNegativeInt] = Field(default={})
     """Amount kept from placements, by resource: allocatable = capacity - reserved."""
     speed: Positive = 1.0
     """Work done per second, relative to the reference machine."""
@@ -65,16 +73,21 @@ class Zone(Model):
     """A failure domain: machines under one agent."""
 
     name: Name
+    """Names the agent, the zone's random streams and its files."""
     machines: list[MachineGroup] = Field(min_length=1)
+    """Its machines, by groups of equal ones."""
     speed_jitter: Share = 0.0
-    """Every machine's speed is multiplied by U(1 - jitter, 1 + jitter), fixed by the zone's name."""
+    """A machine's speed is multiplied by U(1 - jitter, 1 + jitter), fixed by the zone's name."""
     load: Positive | None = None
     """Offered load of this zone; overrides the workload's."""
     mix: dict[str, NonNegative] | None = None
     """Share of each task type in this zone's jobs; overrides the workload's."""
-    machine_events: list[MachineEvent] = []
+    machine_events: list[MachineEvent] = Field(default=[])
+    """Machines that join, drain, fail or return at set times."""
     failures: Failures | None = None
+    """Random failures; null: none."""
     background: BackgroundUse | None = None
+    """Use by online services beside the jobs; null: none."""
 
     @property
     def n_machines(self) -> int:
@@ -90,7 +103,8 @@ class Cluster(Model):
     digest_period_s: Positive = 20.0
     """How often a zone publishes its digest; a multiple of window_s."""
     interference: NonNegative = 0.8
-    """kappa: duration is multiplied by 1 + kappa * max(0, u - 0.5) / 0.5, u = cpu use / capacity."""
+    """kappa: durations are multiplied by 1 + kappa * max(0, u - 0.5) / 0.5, where u is the
+    machine's cpu use over its capacity right after the placement."""
     placement: Literal["masked", "unmasked"] = "masked"
     """masked: only machines that fit may be picked. unmasked: a pick that does not fit fails."""
     queue: Literal["set-aside", "strict-fifo"] = "set-aside"

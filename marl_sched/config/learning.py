@@ -1,4 +1,4 @@
-"""What agents are rewarded for, how they learn, how zones are averaged, how policies are compared."""
+"""Rewards, learning, the averaging of zones, and how policies are compared."""
 
 from typing import Literal
 
@@ -18,7 +18,7 @@ class Objective(Model):
     """Weight of (mean_slowdown - 1)."""
     imbalance: NonNegative = 1.0
     """Weight of zone_imbalance of every resource in `imbalance_resources`."""
-    imbalance_resources: list[str] = ["cpu_milli", "memory_mib"]
+    imbalance_resources: list[str] = Field(default=["cpu_milli", "memory_mib"])
     """Resources whose imbalance counts."""
     cost: NonNegative = 0.5
     """Weight of the mean cost of an instance."""
@@ -30,6 +30,7 @@ class Reward(Model):
     """The reward of an instance, settled when it starts (envs/reward.py has the formulas)."""
 
     name: Literal["outcome", "balance", "composite"] = "outcome"
+    """The formula; the fields below belong to the one they name."""
     late: NonNegative = 1.0
     """outcome: penalty of a late start."""
     finish_violation: NonNegative = 2.0
@@ -40,8 +41,12 @@ class Reward(Model):
     """outcome: penalty per unit of cost."""
     offload: NonNegative = 0.4
     """outcome: penalty of an offload, charged to the zone that sent it."""
-    imbalance: NonNegative = 1.4
-    """outcome: penalty rate of the change in the zone's standard deviations, x mean duration / 60 s."""
+    imbalance: NonNegative = 1.0
+    """outcome: penalty of the change in the zone's standard deviations x reference duration x
+    imbalance_rate."""
+    imbalance_rate: Positive | None = None
+    """outcome: instances per second of a zone, which turns a change held for a while into a share of
+    the objective; default: measured on the zone's tune episodes."""
     externality: NonNegative = 0.0
     """outcome: penalty per instance-minute of waiting imposed on the queue behind."""
     failed_creation: NonNegative = 2.0
@@ -54,7 +59,7 @@ class Reward(Model):
     """composite: weight of cost."""
     delta: NonNegative = 0.1
     """composite: weight of moving work between zones."""
-    resource_weights: dict[str, NonNegative] = {}
+    resource_weights: dict[str, NonNegative] = Field(default={})
     """composite: weight of each resource's utilization; default: equal."""
 
 
@@ -93,6 +98,8 @@ class Agent(Model):
     """Share of random decisions once exploration has settled."""
     epsilon_share: float = Field(default=0.3, gt=0, le=1)
     """Share of the run's rounds over which epsilon falls linearly."""
+    explore_machines: NonNegativeInt = 6
+    """Random decisions fall evenly on this many best machines and the peers; 0: on everything."""
     replay_mib: PositiveInt = 64
     """Largest replay of a zone."""
     warmup_decisions: NonNegativeInt = 2_000

@@ -1,10 +1,18 @@
 """Where jobs come from: a generator, or a trace."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from marl_sched.config.base import Model, Name, NonNegative, NonNegativeInt, Positive, PositiveInt, Share
+from marl_sched.config.base import (
+    Model,
+    Name,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    Share,
+)
 
 
 class Use(Model):
@@ -19,11 +27,18 @@ class Use(Model):
     high: Positive = 1.0
     """Largest share; above 1 an instance uses more than it asked for."""
 
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(f"low = {self.low}, expected at most high = {self.high}")
+        return self
+
 
 class TaskType(Model):
     """A class of tasks: what they ask for, how long they run, what they promise."""
 
     name: Name
+    """Named by the mixes."""
     request: dict[str, PositiveInt]
     """Requested amount of each resource, per instance."""
     mean_s: Positive
@@ -42,6 +57,7 @@ class ModulatedPoisson(Model):
     """Markov-modulated Poisson arrivals: calm and burst phases of exponential length."""
 
     kind: Literal["modulated-poisson"]
+    """Chooses these arrivals."""
     calm_s: Positive = 300.0
     """Mean length of a calm phase."""
     burst_s: Positive = 60.0
@@ -56,6 +72,7 @@ class Waves(Model):
     """A wave of tasks at the start of every period, uniform in number and in time."""
 
     kind: Literal["waves"]
+    """Chooses these arrivals."""
     period_s: Positive = 900.0
     """Time from one wave to the next."""
     min_tasks: NonNegativeInt
@@ -65,12 +82,21 @@ class Waves(Model):
     spread_s: NonNegative = 60.0
     """The wave's jobs arrive uniformly over this time."""
 
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min_tasks > self.max_tasks:
+            limit = f"expected at most max_tasks = {self.max_tasks}"
+            raise ValueError(f"min_tasks = {self.min_tasks}, {limit}")
+        return self
+
 
 class Stream(Model):
     """One source of jobs in every zone."""
 
     name: Name
+    """Names the stream in messages."""
     arrivals: Annotated[ModulatedPoisson | Waves, Field(discriminator="kind")]
+    """When its jobs arrive."""
     mix: dict[str, NonNegative] | None = None
     """Share of each task type; default: the zone's mix, else equal shares."""
     stage_probabilities: list[Share] = Field(default=[1.0], min_length=1)
@@ -85,22 +111,26 @@ class SyntheticWorkload(Model):
     """The generator of BASE: typed tasks, short chains, bursts."""
 
     kind: Literal["synthetic"]
+    """Chooses the generator."""
     load: Positive
-    """Offered load: requested work over capacity, at the zone's mean speed, on the binding resource;
-    background use and waves included."""
+    """Offered load: requested work over capacity, at the zone's mean speed, on the binding
+    resource; background use and waves included."""
     request_jitter: Share = 0.25
     """A task's requests are multiplied by U(1 - jitter, 1 + jitter)."""
     task_types: list[TaskType] = Field(min_length=1)
+    """Classes of tasks that the mixes choose from."""
     streams: list[Stream] = Field(min_length=1)
+    """Sources of jobs; every zone has each of them."""
 
 
 class TraceWorkload(Model):
     """Jobs of a trace, drawn per seed and episode until the load is as configured."""
 
     kind: Literal["trace"]
+    """Chooses a trace."""
     path: str
-    """A Parquet task table; a name like `package:alibaba-v2018-hour` is a sample that ships with us;
-    other paths are relative to the configuration file."""
+    """A Parquet task table; a name like `package:alibaba-v2018-hour` is a sample that ships with
+    us; other paths are relative to the configuration file."""
     load: Positive = 0.8
     """Offered load on the binding resource that background use leaves free."""
     load_tolerance: Share = 0.02
@@ -121,6 +151,6 @@ class Sla(Model):
     """When an instance has started too late."""
 
     late_base_s: NonNegative = 5.0
-    """An instance is late when it waited more than late_base_s + late_factor * its mean duration."""
+    """An instance is late that waited more than late_base_s + late_factor * its mean duration."""
     late_factor: NonNegative = 0.25
     """See late_base_s."""

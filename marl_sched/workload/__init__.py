@@ -1,1 +1,1 @@
-
+"""What zones are asked to run: the instance table, generators, traces."""

@@ -1,1 +1,1 @@
-
+"""Real traces: loaders into one task table, and episodes drawn from it."""

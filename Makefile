@@ -1,0 +1,48 @@
+# Every target does the set-up it needs, in .venv of this folder; `make setup` alone does nothing else.
+# PYTHON names another interpreter: make setup PYTHON=python3.12
+
+PYTHON ?= python3
+BIN := .venv/bin
+KERNELS := $(shell find marl_sched -path '*kernel*' -name '*.py')
+
+.PHONY: setup demo test lint format docs clean
+.DELETE_ON_ERROR:
+
+setup: .venv/.kernels
+
+demo: setup
+	$(BIN)/marl-sched demo
+
+test: setup
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/.installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/.installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# The pages that are written from the code; tests fail when they are stale.
+docs: .venv/.installed
+	$(BIN)/python -m marl_sched.config.reference > docs/configuration.md
+	$(BIN)/marl-sched show-config --schema > docs/config.schema.json
+
+clean:
+	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+.venv/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; \
+	  sys.exit(f"marl-sched needs Python 3.11 or newer, {sys.executable} is {v}" \
+	  if sys.version_info < (3, 11) else 0)'
+	@echo "Installing into .venv (a few minutes the first time, PyTorch is large) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@$(BIN)/python -m pip check
+	@touch $@
+
+.venv/.kernels: .venv/.installed $(KERNELS)
+	@$(BIN)/marl-sched compile
+	@touch $@

@@ -1,0 +1,1 @@
+"""Rounds of federated learning: the only package that imports Flower."""

@@ -1,0 +1,198 @@
+"""One attempt at a round: push the orders, poll for replies, lose who does not answer.
+
+A member that fails, stays silent or sends an update that must not be averaged is lost, and losing a
+member voids the attempt: the others have met it in the exchange. The exchange is aborted, so that
+no zone waits for one that is gone; all that still run are waited for, within a bound.
+
+    orders out --> replies in --> all fine             --> Attempt(replies, lost={})
+                        |  error reply, bad update, deadline, grace over
+                        +--> abort the exchange --> collect the rest --> Attempt({}, lost={...})
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from flwr.app import Message, RecordDict
+from flwr.serverapp import Grid
+
+from federation.messages import ABORTED, FATAL
+from marl_sched.errors import AggregationError, RunError
+
+Check = Callable[[str, RecordDict], None]
+
+
+class ExchangeControl(Protocol):
+    """The exchange between zones, as the federation steers it."""
+
+    def open(self, members: Sequence[str], round_number: int, attempt: int) -> None:
+        """Start an exchange among `members`; zones of earlier attempts are refused from now on."""
+        ...
+
+    def abort(self, reason: str) -> None:
+        """Wake every zone that waits in the exchange, with ExchangeAborted."""
+        ...
+
+
+class Stopped(Exception):
+    """The run was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of every wait of a round, in seconds.
+
+    Attributes:
+        quorum: Replies after which the grace begins.
+        deadline_s: Longest an attempt may take.
+        grace_s: Longest wait for the others once the quorum has answered.
+        abort_s: Longest wait for zones to notice that the attempt was called off.
+        poll_s: Time between two looks for replies.
+    """
+
+    quorum: int
+    deadline_s: float
+    grace_s: float
+    abort_s: float = 60.0
+    poll_s: float = 0.01
+
+
+@dataclass
+class Attempt:
+    """What came of an attempt.
+
+    Attributes:
+        replies: Checked replies by zone, all members; empty when somebody was lost.
+        lost: Why, by zone.
+    """
+
+    replies: dict[str, Message] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+
+class RoundDriver:
+    """Drives attempts over a Grid."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        exchange: ExchangeControl,
+        limits: Limits,
+        stop: threading.Event,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Create a driver.
+
+        Args:
+            grid: Where messages go.
+            exchange: Aborted when a member is lost.
+            limits: Bounds of every wait.
+            stop: Set to end the run: the attempt under way is aborted.
+            now: A clock in seconds.
+        """
+        self._grid = grid
+        self._exchange = exchange
+        self._limits = limits
+        self._stop = stop
+        self._now = now
+
+    def ask_zones(self, messages: Iterable[Message]) -> list[Message]:
+        """Send messages that need no exchange and return the replies without error."""
+        replies = self._grid.send_and_receive(messages, timeout=self._limits.abort_s)
+        return [reply for reply in replies if not reply.has_error()]
+
+    def run(self, messages: Mapping[str, Message], check: Check) -> Attempt:
+        """Make one attempt.
+
+        Args:
+            messages: The order of every member, by zone.
+            check: Called with zone and content of every reply; raises AggregationError to refuse.
+
+        Raises:
+            RunError: A zone failed in a way that every zone would repeat.
+            Stopped: The run was asked to stop.
+        """
+        members = sorted(messages)
+        message_ids = list(self._grid.push_messages([messages[zone] for zone in members]))
+        waiting = dict(zip(message_ids, members, strict=True))
+        attempt = Attempt()
+        try:
+            self._collect(waiting, attempt, check)
+        except BaseException as error:
+            self._call_off(waiting, attempt, str(error) or type(error).__name__)
+            raise
+        if attempt.lost:
+            zone, reason = next(iter(attempt.lost.items()))
+            self._call_off(waiting, attempt, f"{zone} was lost: {reason}")
+            attempt.replies.clear()
+        return attempt
+
+    def _collect(self, waiting: dict[str, str], attempt: Attempt, check: Check) -> None:
+        """Poll until all have answered, somebody is lost, or time is up."""
+        start = self._now()
+        grace_ends: float | None = None
+        aborted: dict[str, str] = {}
+        while waiting and not attempt.lost:
+            if self._stop.is_set():
+                raise Stopped("the run was asked to stop")
+            self._take(waiting, attempt, check, aborted)
+            now = self._now()
+            if grace_ends is None and len(attempt.replies) >= self._limits.quorum:
+                grace_ends = now + self._limits.grace_s
+            if waiting and not attempt.lost:
+                if now - start >= self._limits.deadline_s:
+                    self._lose_silent(waiting, attempt, f"{self._limits.deadline_s} s (deadline_s)")
+                elif grace_ends is not None and now >= grace_ends:
+                    self._lose_silent(
+                        waiting, attempt, f"{self._limits.grace_s} s (grace_s) of the others"
+                    )
+                else:
+                    self._stop.wait(self._limits.poll_s)
+        if aborted and not attempt.lost:
+            zone, reason = next(iter(aborted.items()))
+            raise RunError(f"{zone}: the exchange was aborted though no zone failed: {reason}")
+
+    def _take(
+        self,
+        waiting: dict[str, str],
+        attempt: Attempt,
+        check: Check,
+        aborted: dict[str, str],
+    ) -> None:
+        """Take the replies that are there; errors are mapped by the message they answer."""
+        replies = self._grid.pull_messages(list(waiting))
+        for reply in sorted(replies, key=lambda r: waiting[r.metadata.reply_to_message_id]):
+            zone = waiting.pop(reply.metadata.reply_to_message_id)
+            if not reply.has_error():
+                try:
+                    check(zone, reply.content)
+                    attempt.replies[zone] = reply
+                except AggregationError as error:
+                    attempt.lost[zone] = str(error)
+            elif reply.error.code == FATAL:
+                raise RunError(f"{zone}: {reply.error.reason}")
+            elif reply.error.code == ABORTED:
+                aborted[zone] = str(reply.error.reason)
+            else:
+                attempt.lost[zone] = str(reply.error.reason)
+
+    def _lose_silent(self, waiting: Mapping[str, str], attempt: Attempt, bound: str) -> None:
+        for zone in waiting.values():
+            attempt.lost[zone] = f"no reply within {bound}"
+
+    def _call_off(self, waiting: dict[str, str], attempt: Attempt, reason: str) -> None:
+        """Abort the exchange and wait for who still runs; who does not come back is lost too."""
+        self._exchange.abort(reason)
+        deadline = self._now() + self._limits.abort_s
+        waiting = {key: zone for key, zone in waiting.items() if zone not in attempt.lost}
+        while waiting and self._now() < deadline:
+            for reply in self._grid.pull_messages(list(waiting)):
+                zone = waiting.pop(reply.metadata.reply_to_message_id)
+                if reply.has_error() and reply.error.code != ABORTED:
+                    attempt.lost[zone] = str(reply.error.reason)
+            if waiting:
+                time.sleep(self._limits.poll_s)
+        for zone in waiting.values():
+            attempt.lost[zone] = f"did not end within {self._limits.abort_s} s of the abort"

@@ -1,0 +1,236 @@
+"""The coordinator's side of a run: rounds, validation, checkpoints.
+
+    round r:  order (global weights) --> zones validate them if due, train --> check --> average
+              --> metrics.jsonl, timing.jsonl --> checkpoint r
+    at the end: one order that only validates the last weights
+
+A round's validation scores the weights that came out of the round before: they are the averaged
+ones, those that would be published, and no message is needed beside the round's own.
+"""
+
+import logging
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.serverapp import Grid, ServerApp
+
+from federation.messages import Packed, decode_metrics, decode_validation, encode_order
+from federation.roster import Roster
+from federation.round_driver import Check, RoundDriver
+from federation.session import RoundDone, Session
+from federation.strategy import (
+    UpdateCheck,
+    average,
+    check_validation,
+    make_strategy,
+    odd_metrics,
+)
+from federation.weights import WeightSpec, unpack
+from zones.records import NetworkPair, RoundOrder
+
+_logger = logging.getLogger(__name__)
+
+
+def make_server_app(session: Session) -> ServerApp:
+    """Return the ServerApp that carries out a session over whatever Grid it is given."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        _Run(session, grid).run()
+
+    return app
+
+
+@dataclass
+class _Outcome:
+    """Answers to an order by zone, the order of the attempt they belong to, and who was lost."""
+
+    order: RoundOrder
+    replies: dict[str, Message] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def contents(self) -> dict[str, RecordDict]:
+        """Contents of the replies by zone."""
+        return {zone: reply.content for zone, reply in self.replies.items()}
+
+
+class _Run:
+    """One run of a session over a Grid."""
+
+    def __init__(self, session: Session, grid: Grid) -> None:
+        self._session = session
+        self._experiment = session.experiment
+        self._folder = session.folder
+        self._driver = RoundDriver(grid, session.exchange, session.limits, session.stop)
+        self._roster = Roster(grid, self._driver, session.experiment)
+        self._strategy = make_strategy(session.experiment.federation.strategy)
+        self._checkpoint = session.checkpoint
+        self._spec = WeightSpec.of(session.checkpoint.online)
+
+    def run(self) -> None:
+        """Carry out all rounds that are left, and the last validation."""
+        if self._checkpoint.is_finished:
+            return
+        n_rounds = self._experiment.training.rounds
+        for round_number in range(self._checkpoint.round_number + 1, n_rounds + 1):
+            self._round(round_number)
+        self._finish()
+
+    def _round(self, round_number: int) -> None:
+        start = time.perf_counter()
+        validates = self._is_validation_due(round_number - 1)
+        outcome = self._carry_out(round_number, MessageType.TRAIN, validates)
+        objective, is_best = self._note_validation(outcome, round_number - 1)
+        packed = average(self._strategy, round_number, outcome.replies, self._spec)
+        seconds = time.perf_counter() - start
+        n_decisions = self._write_lines(outcome, seconds, packed.n_bytes)
+        self._commit(
+            round_number=round_number,
+            online=unpack(packed.online, self._spec),
+            ema=unpack(packed.ema, self._spec),
+            members=outcome.order.members,
+        )
+        self._tell(seconds, n_decisions, objective, is_best, outcome.lost)
+
+    def _finish(self) -> None:
+        """Score the last weights; publish them if nothing was ever scored."""
+        start = time.perf_counter()
+        n_rounds = self._experiment.training.rounds
+        objective, is_best, lost = None, False, {}
+        validates = self._experiment.training.validation_episodes > 0
+        if validates or self._session.publish is None:
+            outcome = self._carry_out(n_rounds + 1, MessageType.EVALUATE, validates)
+            objective, is_best = self._note_validation(outcome, n_rounds)
+            lost = outcome.lost
+        if not self._checkpoint.best:
+            is_best = True
+            self._publish({"round": n_rounds, "n_zones": len(self._checkpoint.members)})
+        self._commit(is_finished=True)
+        self._tell(time.perf_counter() - start, 0, objective, is_best, lost)
+
+    def _is_validation_due(self, round_number: int) -> bool:
+        training = self._experiment.training
+        is_due = round_number > 0 and round_number % training.validate_every == 0
+        return is_due and training.validation_episodes > 0
+
+    def _carry_out(self, round_number: int, message_type: str, validates: bool) -> _Outcome:
+        """Send an order and collect all answers, in as many attempts as it takes.
+
+        Every attempt but the last loses at least one zone, so they are at most as many as zones.
+        """
+        self._roster.refresh()
+        self._roster.require_quorum({})
+        packed = Packed.of(NetworkPair(self._checkpoint.online, self._checkpoint.ema), self._spec)
+        best_round = int(self._checkpoint.best.get("round", 0))
+        members = tuple(self._roster.nodes)
+        order = RoundOrder(round_number, 1, members, validates, best_round)
+        outcome = _Outcome(order)
+        while lost := self._attempt(outcome, packed, message_type):
+            for zone, reason in sorted(lost.items()):
+                _logger.warning("round %d: %s leaves the run: %s", round_number, zone, reason)
+            outcome.lost |= lost
+            self._roster.remove(lost)
+            order = outcome.order
+            outcome.order = replace(
+                order, attempt=order.attempt + 1, members=tuple(self._roster.nodes)
+            )
+        return outcome
+
+    def _attempt(self, outcome: _Outcome, packed: Packed, message_type: str) -> dict[str, str]:
+        """Make one attempt at an order; return who was lost, or put the replies in the outcome."""
+        order = outcome.order
+        self._session.exchange.open(order.members, order.round_number, order.attempt)
+        content = encode_order(packed, order)
+        ttl = self._experiment.federation.deadline_s
+        messages = {
+            zone: Message(content, node_id, message_type, ttl=ttl)
+            for zone, node_id in self._roster.nodes.items()
+        }
+        attempt = self._driver.run(messages, self._check(packed, order, message_type))
+        outcome.replies = attempt.replies
+        return attempt.lost or odd_metrics(outcome.contents)
+
+    def _check(self, packed: Packed, order: RoundOrder, message_type: str) -> Check:
+        update = UpdateCheck(order, packed, self._experiment.federation.norm_bound)
+        n_episodes = self._experiment.training.validation_episodes
+
+        def check(zone: str, content: RecordDict) -> None:
+            update.check_origin(zone, content)
+            if order.validates:
+                check_validation(zone, content, n_episodes)
+            if message_type == MessageType.TRAIN:
+                update.check(zone, content)
+
+        return check
+
+    def _note_validation(self, outcome: _Outcome, scored_round: int) -> tuple[float | None, bool]:
+        """Write a validation's line and publish the scored weights if they are the best so far.
+
+        Fewer zones play another game: of two validations the one with more zones is the better.
+        """
+        if not outcome.order.validates:
+            return None, False
+        n_episodes = self._experiment.training.validation_episodes
+        sums = {z: decode_validation(c, n_episodes) for z, c in outcome.contents.items()}
+        metrics = self._session.score(sums)
+        objective, n_zones = float(metrics["objective"]), len(sums)
+        best = self._checkpoint.best
+        is_best = math.isfinite(objective) and (
+            not best or (-n_zones, objective) < (-best["n_zones"], best["objective"])
+        )
+        if is_best:
+            self._publish({"round": scored_round, "n_zones": n_zones, "objective": objective})
+        line = {"kind": "validation", "round": scored_round, "zones": sorted(sums)}
+        self._folder.append_metrics([line | {"is_best": is_best} | dict(metrics)])
+        return objective, is_best
+
+    def _publish(self, best: dict[str, Any]) -> None:
+        """Save the weights of the checkpoint, which are those that were scored, as the best."""
+        if self._session.publish is not None:
+            self._session.publish(self._folder.best_path, self._checkpoint.ema)
+        self._checkpoint = replace(self._checkpoint, best=best)
+
+    def _write_lines(self, outcome: _Outcome, seconds: float, n_bytes: int) -> int:
+        """Write a line a lost zone and a line a zone; return the decisions of all zones."""
+        order = outcome.order
+        common = {"round": order.round_number, "attempt": order.attempt}
+        lines: list[Mapping[str, Any]] = [
+            {"kind": "lost", "round": order.round_number, "zone": zone, "reason": reason}
+            for zone, reason in sorted(outcome.lost.items())
+        ]
+        timing: list[Mapping[str, Any]] = []
+        total = 0
+        traffic = {"bytes_down": n_bytes, "bytes_up": n_bytes}
+        for zone, content in sorted(outcome.contents.items()):
+            n_decisions, metrics = decode_metrics(content)
+            total += n_decisions
+            place = {**common, "zone": zone}
+            lines.append({"kind": "train", **place, "n_decisions": n_decisions, **metrics})
+            measured = dict(content.config_records["timing"])
+            timing.append({**place, "round_s": round(seconds, 3), **traffic, **measured})
+        self._folder.append_metrics(lines)
+        self._folder.append_timing(timing)
+        return total
+
+    def _commit(self, **changes: Any) -> None:
+        self._checkpoint = replace(self._checkpoint, **changes)
+        self._folder.save_checkpoint(self._checkpoint)
+
+    def _tell(
+        self,
+        seconds: float,
+        n_decisions: int,
+        objective: float | None,
+        is_best: bool,
+        lost: Mapping[str, str],
+    ) -> None:
+        round_number, n_rounds = self._checkpoint.round_number, self._experiment.training.rounds
+        self._session.progress(
+            RoundDone(round_number, n_rounds, seconds, n_decisions, objective, is_best, lost)
+        )

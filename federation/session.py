@@ -1,0 +1,70 @@
+"""What a run is given, and what it tells whoever watches."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from federation.round_driver import ExchangeControl, Limits
+from marl_sched.config import Experiment
+from marl_sched.run_folder import Checkpoint, RunFolder
+from zones.records import Weights
+
+ZoneSums = Mapping[str, Mapping[str, NDArray[np.float64]]]
+"""Validation sums by zone and key, (V, anything) each."""
+
+
+@dataclass(frozen=True)
+class RoundDone:
+    """An event of the run: a round was committed, or the last validation was.
+
+    Attributes:
+        round_number: The last committed round.
+        n_rounds: Rounds of the run.
+        seconds: Wall time since the event before.
+        n_decisions: Decisions of all zones; 0 in the last event, which only validates.
+        objective: Validation objective, if weights were scored: those of the round before, in the
+            last event those of the last round.
+        is_best: Whether they are the best so far.
+        lost: Why, by zone that left the run.
+    """
+
+    round_number: int
+    n_rounds: int
+    seconds: float
+    n_decisions: int
+    objective: float | None = None
+    is_best: bool = False
+    lost: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Session:
+    """What the composition root gives a run.
+
+    Attributes:
+        experiment: What to run.
+        folder: Where to write.
+        checkpoint: What to go on from; round 0 with the first weights for a new run. Its tensors
+            are those that are shared.
+        exchange: The exchange between the zones.
+        publish: Writes the policy of a network to a file; None if zones hold tensors of their own:
+            then every zone saves its whole policy itself.
+        score: Cluster metrics, `objective` among them, from the zones' validation sums.
+        limits: Bounds of every wait.
+        stop: Set to end the run after calling off the attempt under way.
+        progress: Called at every event.
+    """
+
+    experiment: Experiment
+    folder: RunFolder
+    checkpoint: Checkpoint
+    exchange: ExchangeControl
+    publish: Callable[[Path, Weights], object] | None
+    score: Callable[[ZoneSums], Mapping[str, float]]
+    limits: Limits
+    stop: threading.Event
+    progress: Callable[[RoundDone], None]

@@ -1,0 +1,219 @@
+"""Check every update, then average: Flower's strategies behind our own gate.
+
+Flower's averaging trusts its replies: one NaN zone makes the global network NaN, arrays of shapes
+(2,) and (1,) broadcast, weights of zero divide by zero. So nothing reaches a strategy unchecked.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Array, Message, RecordDict
+from flwr.serverapp.strategy import FedAvg, Strategy
+from numpy.typing import NDArray
+
+from federation.messages import DECISIONS, Packed, decode_spec, decode_validation
+from federation.weights import WeightSpec
+from marl_sched.errors import AggregationError, ConfigError
+from zones.records import RoundOrder
+
+ARRAYS = ("online", "ema")
+
+
+def make_strategy(name: str) -> Strategy:
+    """Return the Flower strategy of a name.
+
+    `none` averages like `fedavg`: there, no tensor is shared (`federation.weights.shared_names`).
+
+    Raises:
+        ConfigError: No strategy has this name.
+    """
+    if name in ("fedavg", "none"):
+        return FedAvg(weighted_by_key=DECISIONS)
+    raise ConfigError(f"federation.strategy = {name!r}, expected one of ['fedavg', 'none']")
+
+
+@dataclass(frozen=True)
+class UpdateCheck:
+    """What an update of a zone must be like to be averaged.
+
+    Attributes:
+        order: The order that the update answers.
+        sent: The global weights the zones started from.
+        norm_bound: Largest norm of the change over the norm of the weights sent (at least 1, so
+            that a network of zeros can be left).
+    """
+
+    order: RoundOrder
+    sent: Packed
+    norm_bound: float
+
+    def check(self, zone: str, content: RecordDict) -> None:
+        """Check one zone's reply.
+
+        Raises:
+            AggregationError: It must not be averaged; the message names zone, tensor, the value
+                got and what is allowed.
+        """
+        self._check_records(zone, content)
+        self._check_metrics(zone, content)
+        self._check_spec(zone, content)
+        arrays = content.array_records["arrays"]
+        for key in ARRAYS:
+            if key not in arrays:
+                raise AggregationError(f"{zone}: array {key!r} is missing, expected {list(ARRAYS)}")
+            values = self._check_array(zone, key, arrays[key])
+            self._check_change(zone, key, values)
+
+    def check_origin(self, zone: str, content: RecordDict) -> None:
+        """Check that a reply is this zone's and answers this order.
+
+        Raises:
+            AggregationError: It is another's, or of another round or attempt.
+        """
+        if "report" not in content.config_records:
+            raise AggregationError(f"{zone}: the reply has no record 'report'")
+        expected = {
+            "zone": zone,
+            "round": self.order.round_number,
+            "attempt": self.order.attempt,
+        }
+        report = content.config_records["report"]
+        for key, value in expected.items():
+            if report.get(key) != value:
+                raise AggregationError(f"{zone}: {key} = {report.get(key)!r}, expected {value!r}")
+
+    def _check_records(self, zone: str, content: RecordDict) -> None:
+        places: Mapping[str, Mapping[str, object]] = {
+            "metrics": content.metric_records,
+            "spec": content.config_records,
+            "timing": content.config_records,
+            "arrays": content.array_records,
+        }
+        for record, place in places.items():
+            if record not in place:
+                raise AggregationError(f"{zone}: the reply has no record {record!r}")
+
+    def _check_metrics(self, zone: str, content: RecordDict) -> None:
+        n_decisions = content.metric_records["metrics"].get(DECISIONS)
+        if not isinstance(n_decisions, int) or n_decisions <= 0:
+            raise AggregationError(
+                f"{zone}: {DECISIONS} = {n_decisions!r}, expected an integer > 0"
+            )
+
+    def _check_spec(self, zone: str, content: RecordDict) -> None:
+        try:
+            spec = decode_spec(content.config_records["spec"])
+        except ValueError as error:
+            raise AggregationError(f"{zone}: {error}") from None
+        if spec.names != self.sent.spec.names:
+            raise AggregationError(
+                f"{zone}: tensors {_first_difference(spec.names, self.sent.spec.names)}"
+            )
+        shapes = zip(spec.names, spec.shapes, self.sent.spec.shapes, strict=True)
+        for name, got, expected in shapes:
+            if got != expected:
+                raise AggregationError(f"{zone}: {name} has shape {got}, expected {expected}")
+
+    def _check_array(self, zone: str, key: str, array: Array) -> NDArray[np.float32]:
+        try:
+            values = array.numpy()
+        except (ValueError, TypeError, EOFError) as error:
+            raise AggregationError(f"{zone}: {key} cannot be read: {error}") from None
+        if values.dtype != np.float32:
+            raise AggregationError(f"{zone}: {key} has dtype {values.dtype}, expected float32")
+        expected = (self.sent.spec.n_values,)
+        if values.shape != expected:
+            raise AggregationError(f"{zone}: {key} has shape {values.shape}, expected {expected}")
+        wrong = np.flatnonzero(~np.isfinite(values))
+        if len(wrong):
+            name, value = self.sent.spec.name_at(int(wrong[0])), values[wrong[0]]
+            raise AggregationError(
+                f"{zone}: {name} ({key}) holds {value}, expected finite numbers "
+                f"({len(wrong)} of {len(values)} are not)"
+            )
+        return values
+
+    def _check_change(self, zone: str, key: str, values: NDArray[np.float32]) -> None:
+        sent = getattr(self.sent, key).astype(np.float64)
+        change = values - sent
+        norm = float(np.linalg.norm(change))
+        allowed = self.norm_bound * max(1.0, float(np.linalg.norm(sent)))
+        if norm > allowed:
+            name = self.sent.spec.name_at(int(np.argmax(np.abs(change))))
+            raise AggregationError(
+                f"{zone}: the change of {key} has norm {norm:.4g}, expected at most {allowed:.4g} "
+                f"(federation.norm_bound = {self.norm_bound}); it is largest in {name}"
+            )
+
+
+def check_validation(zone: str, content: RecordDict, n_episodes: int) -> None:
+    """Check the validation sums of one zone's reply.
+
+    Raises:
+        AggregationError: They are missing, not finite, or not one a validation episode.
+    """
+    try:
+        sums = decode_validation(content, n_episodes)
+    except (ValueError, TypeError) as error:
+        raise AggregationError(f"{zone}: validation: {error}") from None
+    for key, values in sums.items():
+        if not np.isfinite(values).all():
+            raise AggregationError(f"{zone}: validation {key} is not finite")
+
+
+def odd_metrics(contents: Mapping[str, RecordDict]) -> dict[str, str]:
+    """Return the zones whose metric keys differ from those of most zones, with the reason.
+
+    Flower ends the run when keys differ; here it is known who is to blame.
+    """
+    keys = {zone: _metric_keys(content) for zone, content in sorted(contents.items())}
+    if not keys:
+        return {}
+    usual = Counter(keys.values()).most_common(1)[0][0]
+    return {
+        zone: f"{zone}: metrics {_first_difference(got, usual)}"
+        for zone, got in keys.items()
+        if got != usual
+    }
+
+
+def average(
+    strategy: Strategy, round_number: int, replies: Mapping[str, Message], spec: WeightSpec
+) -> Packed:
+    """Average checked replies, weighted by decisions, in the order of zone names.
+
+    The order is part of the result: float32 sums depend on it.
+
+    Returns:
+        The new global weights, float32 whatever the strategy computes in.
+
+    Raises:
+        AggregationError: The strategy returned no finite weights.
+    """
+    arrays, _ = strategy.aggregate_train(round_number, [replies[zone] for zone in sorted(replies)])
+    if arrays is None:
+        raise AggregationError(f"round {round_number}: no reply to average")
+    averaged = {key: arrays[key].numpy().astype(np.float32) for key in ARRAYS}
+    for key, values in averaged.items():
+        if not np.isfinite(values).all():
+            raise AggregationError(
+                f"round {round_number}: the averaged {key} network is not finite"
+            )
+    return Packed(spec, averaged["online"], averaged["ema"])
+
+
+def _metric_keys(content: RecordDict) -> tuple[str, ...]:
+    records = {**content.metric_records, "validation": content.config_records.get("validation")}
+    return tuple(sorted(f"{name}.{key}" for name, keys in records.items() for key in keys or ()))
+
+
+def _first_difference(got: tuple[str, ...], expected: tuple[str, ...]) -> str:
+    missing = [name for name in expected if name not in got]
+    unknown = [name for name in got if name not in expected]
+    if missing:
+        return f"lack {missing[0]!r} ({len(missing)} missing), expected {list(expected)}"
+    if unknown:
+        return f"have {unknown[0]!r} ({len(unknown)} unknown), expected {list(expected)}"
+    return f"come in the order {list(got)}, expected {list(expected)}"

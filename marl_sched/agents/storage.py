@@ -1,0 +1,76 @@
+"""Named arrays and a little JSON in one .npz file: written atomically, never pickled."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marl_sched.errors import CheckpointError
+
+_HEADER = "header"
+_FORMAT = 1
+
+
+def write_arrays(
+    path: Path, kind: str, metadata: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+) -> None:
+    """Write arrays and metadata; what stood at `path` before stays whole until the end.
+
+    Args:
+        path: The file; its folder must exist.
+        kind: What the file is, e.g. "policy"; checked on reading.
+        metadata: Anything JSON can hold.
+        arrays: Arrays of plain dtypes by name; not "header".
+    """
+    header = {"project": "marl-sched", "format": _FORMAT, "kind": kind, "metadata": dict(metadata)}
+    text = np.array(json.dumps(header, sort_keys=True, allow_nan=False))
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **{_HEADER: text}, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read what `write_arrays` wrote: metadata and arrays.
+
+    Raises:
+        CheckpointError: The file is missing, half-written, not ours or of another kind.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        header = json.loads(str(arrays.pop(_HEADER)[()]))
+        found = (header["project"], header["format"], header["kind"])
+        metadata = header["metadata"]
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: no such file") from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except (
+        # A cut zip, a foreign file, a bare .npy array, pickled objects, another header.
+        zipfile.BadZipFile,
+        EOFError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        IndexError,
+    ):
+        raise CheckpointError(
+            f"{path}: half-written or not a file of marl-sched, expected a {kind} file"
+        ) from None
+    expected = ("marl-sched", _FORMAT, kind)
+    for key, value, allowed in zip(("project", "format", "kind"), found, expected, strict=True):
+        if value != allowed:
+            raise CheckpointError(f"{path}: {key} = {value!r}, expected {allowed!r}")
+    return metadata, arrays

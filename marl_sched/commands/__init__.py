@@ -1,0 +1,33 @@
+"""The commands of `marl-sched`, one module a command or group of commands.
+
+To add one: write a module here with a function whose docstring is the help text (one line, then
+`Examples:`) and whose parameters are Typer's arguments and options (`options.py` has the shared
+ones), or for a group with a `typer.Typer(add_completion=False)` that has a callback; then add a
+line to COMMANDS. A command module imports what it needs at its top, torch and Flower too: it is
+loaded only when its command runs, and nothing but the command line loads it.
+
+Results go to stdout (`typer.echo`), progress and talk to stderr (`progress.py`). A command that
+writes files ends by saying where, and what to run next. To stop on Ctrl-C with a word about the
+checkpoint: `raise KeyboardInterrupt("stopped after round 3; go on with: ...")`.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command that has not been loaded yet."""
+
+    target: str
+    """`MODULE:NAME` of a function or a `typer.Typer`; the module is below marl_sched.commands."""
+    summary: str
+    """First line of its help, shown by `marl-sched --help` without loading it."""
+
+
+COMMANDS = {
+    "show-config": Entry(
+        "show_config:show_config",
+        "Print a configuration with every default written out, or the JSON schema.",
+    ),
+}
+"""All commands by name, in the order of `marl-sched --help`."""

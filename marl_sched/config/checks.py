@@ -1,0 +1,179 @@
+"""What no single field can know: how the parts of an experiment must fit together.
+
+Every check yields `path = value, expected ...` and must stand the faults that the other checks
+report, since all of them run.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from marl_sched.config.cluster import MachineGroup, Zone
+from marl_sched.config.workload import SyntheticWorkload, TaskType, TraceWorkload
+from marl_sched.config.yaml_text import show_value
+
+if TYPE_CHECKING:  # experiment.py imports this module
+    from marl_sched.config.experiment import Experiment
+
+_MICROSECONDS = 1_000_000
+_MAX_WINDOWS = 1_000_000
+_MAX_MACHINES = 100_000
+
+
+def problems(experiment: "Experiment") -> Iterator[str]:
+    """Yield everything that does not fit, in the order of the file."""
+    yield from _duplicates("resources[{}]", experiment.resources)
+    yield from _duplicates("zones[{}].name", experiment.zone_names)
+    for index, zone in enumerate(experiment.zones):
+        yield from _zone_problems(experiment, f"zones[{index}]", zone)
+    yield from _time_problems(experiment)
+    if isinstance(experiment.workload, SyntheticWorkload):
+        yield from _synthetic_problems(experiment, experiment.workload)
+    else:
+        yield from _trace_problems(experiment, experiment.workload)
+    yield from _resource_name_problems(experiment)
+    if experiment.federation.quorum > len(experiment.zones):
+        yield (
+            f"federation.quorum = {experiment.federation.quorum}, expected at most the number of "
+            f"zones, {len(experiment.zones)}"
+        )
+
+
+def _duplicates(path: str, names: list[str]) -> Iterator[str]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield f"{path.format(index)} = {name}, expected a name that does not stand there yet"
+
+
+def _zone_problems(experiment: "Experiment", path: str, zone: Zone) -> Iterator[str]:
+    for number, group in enumerate(zone.machines):
+        yield from _machine_problems(experiment.resources, f"{path}.machines[{number}]", group)
+    if zone.n_machines > _MAX_MACHINES:
+        yield f"{path} has {zone.n_machines} machines, expected at most {_MAX_MACHINES}"
+    for number, event in enumerate(zone.machine_events):
+        if event.machine >= zone.n_machines:
+            yield (
+                f"{path}.machine_events[{number}].machine = {event.machine}, expected an index "
+                f"below the zone's {zone.n_machines} machines"
+            )
+
+
+def _machine_problems(resources: list[str], path: str, group: MachineGroup) -> Iterator[str]:
+    yield from _key_problems(f"{path}.capacity", group.capacity, resources)
+    for resource, amount in group.reserved.items():
+        if amount >= group.capacity.get(resource, 0):
+            yield (
+                f"{path}.reserved.{resource} = {amount}, expected a resource of the machine and "
+                f"less than its capacity, {group.capacity.get(resource, 'none')}"
+            )
+
+
+def _key_problems(path: str, given: Iterable[str], resources: list[str]) -> Iterator[str]:
+    if sorted(given) != sorted(set(resources)):
+        keys = ", ".join(given) or "none"
+        yield f"{path} has the keys {keys}, expected exactly {', '.join(resources)}"
+
+
+def _resource_name_problems(experiment: "Experiment") -> Iterator[str]:
+    """Yield names of resources that the cluster does not have."""
+    named: dict[str, Iterable[str]] = {
+        "objective.imbalance_resources": experiment.objective.imbalance_resources,
+        "reward.resource_weights": experiment.reward.resource_weights,
+    }
+    for index, zone in enumerate(experiment.zones):
+        if zone.background is not None:
+            named[f"zones[{index}].background.mean"] = zone.background.mean
+    for path, names in named.items():
+        unknown = sorted(set(names) - set(experiment.resources))
+        if unknown:
+            known = ", ".join(experiment.resources)
+            yield f"{path} names {', '.join(unknown)}, expected names out of {known}"
+
+
+def _time_problems(experiment: "Experiment") -> Iterator[str]:
+    window_us = experiment.window_us
+    if window_us < 1:
+        yield f"cluster.window_s = {experiment.cluster.window_s}, expected at least 0.000001"
+        return
+    if experiment.n_windows > _MAX_WINDOWS:
+        yield (
+            f"episode.horizon_s = {experiment.episode.horizon_s}, expected at most {_MAX_WINDOWS} "
+            f"windows of cluster.window_s = {experiment.cluster.window_s} in an episode"
+        )
+    multiples = {"cluster.digest_period_s": experiment.cluster.digest_period_s}
+    for index, zone in enumerate(experiment.zones):
+        if zone.background is not None:
+            multiples[f"zones[{index}].background.step_s"] = zone.background.step_s
+    for path, value in multiples.items():
+        value_us = round(value * _MICROSECONDS)
+        if value_us < window_us or value_us % window_us:
+            yield (
+                f"{path} = {value}, expected a multiple of cluster.window_s = "
+                f"{experiment.cluster.window_s}"
+            )
+
+
+def _synthetic_problems(experiment: "Experiment", workload: SyntheticWorkload) -> Iterator[str]:
+    types = [task_type.name for task_type in workload.task_types]
+    yield from _duplicates("workload.task_types[{}].name", types)
+    yield from _duplicates("workload.streams[{}].name", [s.name for s in workload.streams])
+    for index, task_type in enumerate(workload.task_types):
+        yield from _task_type_problems(
+            experiment, workload, f"workload.task_types[{index}]", task_type
+        )
+    mixes = {f"zones[{i}].mix": zone.mix for i, zone in enumerate(experiment.zones)}
+    mixes |= {f"workload.streams[{i}].mix": s.mix for i, s in enumerate(workload.streams)}
+    for path, mix in mixes.items():
+        if mix is not None and (set(mix) - set(types) or sum(mix.values()) <= 0):
+            yield (
+                f"{path} = {show_value(mix)}, expected shares of {', '.join(types)}, not all zero"
+            )
+    for index, stream in enumerate(workload.streams):
+        path = f"workload.streams[{index}]"
+        if abs(sum(stream.stage_probabilities) - 1) > 1e-9:
+            yield f"{path}.stage_probabilities = {stream.stage_probabilities}, expected a sum of 1"
+
+
+def _task_type_problems(
+    experiment: "Experiment", workload: SyntheticWorkload, path: str, task_type: TaskType
+) -> Iterator[str]:
+    yield from _key_problems(f"{path}.request", task_type.request, experiment.resources)
+    yield from _key_problems(f"{path}.use", task_type.use, experiment.resources)
+    groups = [group for zone in experiment.zones for group in zone.machines]
+    if any(_fits(task_type.request, group, workload.request_jitter) for group in groups):
+        return
+    amounts = [_allocatable(group) for group in groups]
+    largest = max(amounts, key=lambda amount: tuple(amount.get(r, 0) for r in experiment.resources))
+    jitter = f" times 1 + request_jitter = {1 + workload.request_jitter:g}"
+    yield (
+        f"{path}.request = {show_value(task_type.request)}, expected that{jitter} fits on a "
+        f"machine; the largest has {show_value(largest)}"
+    )
+
+
+def _allocatable(group: MachineGroup) -> dict[str, int]:
+    return {r: amount - group.reserved.get(r, 0) for r, amount in group.capacity.items()}
+
+
+def _fits(request: dict[str, int], group: MachineGroup, jitter: float) -> bool:
+    """Return whether the largest request of a type fits on an empty machine."""
+    free = _allocatable(group)
+    return all(amount * (1 + jitter) <= free.get(r, amount * 2) for r, amount in request.items())
+
+
+def _trace_problems(experiment: "Experiment", workload: TraceWorkload) -> Iterator[str]:
+    for index, zone in enumerate(experiment.zones):
+        if zone.mix is not None:
+            yield f"zones[{index}].mix is given, expected none: a trace has no task types"
+    for key in ("train_arrivals_s", "test_arrivals_s"):
+        start, end = getattr(workload, key)
+        if end - start < experiment.episode.horizon_s:
+            yield (
+                f"workload.{key} = [{start}, {end}], expected a span of at least "
+                f"episode.horizon_s = {experiment.episode.horizon_s}"
+            )
+    train, test = workload.train_arrivals_s, workload.test_arrivals_s
+    if train[0] < test[1] and test[0] < train[1]:
+        yield (
+            f"workload.test_arrivals_s = {test}, expected no overlap with train_arrivals_s = "
+            f"{train}"
+        )

@@ -1,0 +1,36 @@
+"""Hashes of an experiment: what a result or a tuned file belongs to."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from marl_sched.config.experiment import Experiment
+
+_NOT_SEEN_BY_RULES = {
+    "name",
+    "reward",
+    "agent",
+    "training",
+    "federation",
+    "evaluation",
+    "tuning",
+}
+
+
+def config_hash(experiment: Experiment) -> str:
+    """Return 16 hex digits over every field of the experiment."""
+    return _digest(experiment, set())
+
+
+def environment_hash(experiment: Experiment) -> str:
+    """Return 16 hex digits over the fields that decide what a rule meets and is scored by."""
+    return _digest(experiment, _NOT_SEEN_BY_RULES)
+
+
+def _digest(experiment: Experiment, exclude: set[str]) -> str:
+    content = experiment.model_dump(mode="json", exclude=exclude)
+    if "path" in content["workload"]:
+        # Where a trace lies differs between machines, its name does not.
+        content["workload"]["path"] = Path(content["workload"]["path"]).name
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,0 +1,97 @@
+"""Tune the rule `tuned` on the tune split: every candidate plays the same episodes."""
+
+import contextlib
+import json
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from marl_sched.agents.tuned import TunedRule, tuned_path, weight_priors
+from marl_sched.config import Experiment
+from marl_sched.config.hashing import environment_hash
+from marl_sched.evaluation import EpisodePlayer
+from marl_sched.files import write_atomically
+from marl_sched.observation import Layout
+from marl_sched.search import Scorer, SearchLog, SearchProgress, SearchSpace, Weights, search
+
+
+def score_weights(experiment: Experiment, weights: Weights) -> float:
+    """Return the mean objective of one set of weights over the episodes of the tune split."""
+    player = EpisodePlayer(experiment, experiment.evaluation.replicas)
+    layout = Layout(tuple(experiment.resources))
+    episodes = range(experiment.tuning.episodes)
+    metrics = player.play(lambda zone: TunedRule(layout, weights), "tune", episodes)
+    return float(metrics["objective"].mean())
+
+
+def tune(
+    experiment: Experiment,
+    folder: Path | None = None,
+    jobs: int = 1,
+    progress: SearchProgress | None = None,
+) -> Path:
+    """Tune the rule for an experiment and write its weights where `make_policy` finds them.
+
+    Args:
+        experiment: The experiment; its `tuning` says how hard.
+        folder: Where to write; default: configs/tuned.
+        jobs: Processes to score on; has no influence on the result.
+        progress: Called after every evaluation.
+
+    Returns:
+        The file of weights.
+
+    Raises:
+        RunError: The log of an earlier, unfinished tuning belongs to another configuration.
+    """
+    settings = experiment.tuning
+    path = tuned_path(experiment, folder)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    identity = {
+        "experiment": experiment.name,
+        "environment_hash": environment_hash(experiment),
+        "episodes": settings.episodes,
+        "evaluations": settings.evaluations,
+        "random_share": settings.random_share,
+        "replicas": experiment.evaluation.replicas,
+    }
+    log = SearchLog(path.with_suffix(".evaluations.jsonl"), identity)
+    space = SearchSpace(
+        priors=weight_priors(Layout(tuple(experiment.resources))),
+        n_evaluations=settings.evaluations,
+        n_random=round(settings.random_share * settings.evaluations),
+        seed=experiment.seed,
+    )
+    with _scorer(experiment, jobs) as score:
+        found = search(space, score, log, progress)
+    content = identity | {
+        "objective": found.objective,
+        "start_objective": found.start_objective,
+        "weights": found.weights,
+    }
+    text = json.dumps(content, indent=1) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+    return path
+
+
+@contextlib.contextmanager
+def _scorer(experiment: Experiment, jobs: int) -> Iterator[Scorer]:
+    one = partial(score_weights, experiment)
+    if jobs <= 1:
+        yield lambda candidates: map(one, candidates)
+        return
+    executor = ProcessPoolExecutor(
+        jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupt
+    )
+    try:
+        yield lambda candidates: executor.map(one, candidates)
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _ignore_interrupt() -> None:
+    """Leave Ctrl-C to the parent, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

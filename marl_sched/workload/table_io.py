@@ -1,0 +1,143 @@
+"""Instance tables as Parquet: one row an instance, job and task columns repeated.
+
+docs/workload.md lists the columns. Resources are columns of their own: `request:cpu_milli`,
+`known_use:cpu_milli`, `use:cpu_milli`, in the resource's unit.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from marl_sched.errors import TraceError
+from marl_sched.workload.assembly import offsets, ranks
+from marl_sched.workload.table import InstanceTable, Int
+
+_TASK_COLUMNS = {
+    "task_priority": pl.Int64,
+    "task_class": pl.Int64,
+    "reference_s": pl.Float64,
+    "known_mean_s": pl.Float64,
+    "known_sigma": pl.Float64,
+    "latest_wait_us": pl.Int64,
+    "latest_finish_us": pl.Int64,
+}
+_TASK_PER_RESOURCE = {"request": pl.Int64, "known_use": pl.Float64}
+
+
+def table_schema(resources: Sequence[str]) -> dict[str, pl.DataType]:
+    """Return the columns of the file and their types, in order."""
+    schema = {
+        "job": pl.Int64(),
+        "job_arrival_us": pl.Int64(),
+        "task": pl.Int64(),
+        "task_parents": pl.List(pl.Int64),
+    }
+    schema |= {name: dtype() for name, dtype in _TASK_COLUMNS.items()}
+    for name, dtype in _TASK_PER_RESOURCE.items():
+        schema |= {f"{name}:{resource}": dtype() for resource in resources}
+    schema["work_us"] = pl.Int64()
+    return schema | {f"use:{resource}": pl.Float64() for resource in resources}
+
+
+def write_table(path: str | Path, table: InstanceTable, resources: Sequence[str]) -> None:
+    """Write a table; `read_table` gives it back as it was."""
+    job = np.repeat(ranks(table.n_jobs), np.diff(table.job_task_start))  # (T,)
+    task = np.repeat(ranks(table.n_tasks), np.diff(table.task_instance_start))  # (N,)
+    starts = table.task_parent_start
+    parents = [table.task_parents[a:b].tolist() for a, b in pairwise(starts)]
+    columns: dict[str, object] = {
+        "job": job[task],
+        "job_arrival_us": table.job_arrival_us[job][task],
+        "task": task,
+        "task_parents": pl.Series(parents, dtype=pl.List(pl.Int64)).gather(task),
+    }
+    columns |= {name: getattr(table, name)[task] for name in _TASK_COLUMNS}
+    for name in _TASK_PER_RESOURCE:
+        column = getattr(table, name)
+        columns |= {f"{name}:{r}": column[task, i] for i, r in enumerate(resources)}
+    columns["work_us"] = table.work_us
+    columns |= {f"use:{r}": table.use[:, i] for i, r in enumerate(resources)}
+    frame = pl.DataFrame(columns, schema=table_schema(resources))
+    frame.write_parquet(path, compression="zstd")
+
+
+def read_table(path: str | Path, resources: Sequence[str]) -> InstanceTable:
+    """Read a table.
+
+    Call `check_table` on it before it is used: this function checks the file, not its values.
+
+    Raises:
+        TraceError: The file is missing, truncated, has other columns, or its jobs or tasks are not
+            numbered 0, 1, 2, ... in the order of the rows.
+    """
+    frame = read_frame(Path(path), table_schema(resources))
+    task_of_row = frame["task"].to_numpy()
+    _check_numbering(path, "task", task_of_row)
+    _, first = np.unique(task_of_row, return_index=True)
+    tasks = frame[first]  # (T, ...)
+    job_of_task = tasks["job"].to_numpy()
+    _check_numbering(path, "job", job_of_task)
+    repeated = frame.select("job", "job_arrival_us").equals(
+        tasks.select("job", "job_arrival_us")[task_of_row]
+    )
+    if not repeated:
+        raise TraceError(f"{path}: rows of one task differ in job or job_arrival_us")
+    _, first_task = np.unique(job_of_task, return_index=True)
+    parents = tasks["task_parents"]
+
+    def amounts(name: str, rows: pl.DataFrame) -> np.ndarray:
+        return np.column_stack([rows[f"{name}:{resource}"].to_numpy() for resource in resources])
+
+    return InstanceTable(
+        job_arrival_us=tasks["job_arrival_us"].to_numpy()[first_task],
+        job_task_start=np.append(first_task, len(tasks)).astype(np.int64),
+        task_instance_start=np.append(first, len(frame)).astype(np.int64),
+        task_parent_start=offsets(parents.list.len().to_numpy().astype(np.int64)),
+        task_parents=parents.explode().drop_nulls().to_numpy().astype(np.int64),
+        request=amounts("request", tasks),
+        known_use=amounts("known_use", tasks),
+        work_us=frame["work_us"].to_numpy(),
+        use=amounts("use", frame),
+        **{name: tasks[name].to_numpy() for name in _TASK_COLUMNS},
+    )
+
+
+def read_frame(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
+    """Read a Parquet file that must have exactly these columns and types, without nulls.
+
+    Raises:
+        TraceError: It is missing, not Parquet, truncated, or has other columns.
+    """
+    if not path.is_file():
+        raise TraceError(f"{path}: no such file, expected a Parquet table")
+    try:
+        frame = pl.read_parquet(path)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise TraceError(f"{path}: not a whole Parquet file: {reason}") from None
+    if dict(frame.schema) != schema:
+        missing = [f"{k} ({v})" for k, v in schema.items() if frame.schema.get(k) != v]
+        extra = [name for name in frame.columns if name not in schema]
+        raise TraceError(
+            f"{path}: other columns than expected: missing or of another type {missing}, unknown "
+            f"{extra}, or in another order"
+        )
+    for name in frame.columns:
+        if frame[name].null_count():
+            row = frame[name].is_null().arg_true()[0]
+            raise TraceError(f"{path}: row {row}: {name} is empty, expected a value")
+    return frame
+
+
+def _check_numbering(path: str | Path, name: str, numbers: Int) -> None:
+    steps = np.diff(numbers, prepend=-1)
+    wrong = np.flatnonzero((steps < 0) | (steps > 1) | ((ranks(len(steps)) == 0) & (steps != 1)))
+    if len(wrong):
+        row = wrong[0]
+        raise TraceError(
+            f"{path}: row {row}: {name} = {numbers[row]}, expected {name}s numbered 0, 1, 2, ... "
+            "in the order of the rows"
+        )

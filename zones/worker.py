@@ -1,0 +1,308 @@
+"""A zone's worker: the only place where environment and learner meet.
+
+Shapes: E replicas, V validation episodes.
+"""
+
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from marl_sched.agents.learned import LearnedPolicy, save_policy
+from marl_sched.agents.qrdqn import QRDQNLearner
+from marl_sched.agents.scoring import Architecture, initial_weights
+from marl_sched.cluster.exchange import Exchange
+from marl_sched.cluster.metrics import ZoneSums, episode_metrics
+from marl_sched.config import Experiment
+from marl_sched.config.streams import named_stream
+from marl_sched.envs.zone_env import ZoneEnv
+from marl_sched.observation import Layout
+from zones import state
+from zones.records import NetworkPair, RoundOrder, RoundReport, Weights
+
+Tick = Callable[[float], None]
+"""Called with the share of a round's windows that are over."""
+
+
+def first_weights(experiment: Experiment) -> dict[str, NDArray[np.float32]]:
+    """Return the weights every zone starts from; they depend on the experiment only."""
+    architecture = Architecture.of(Layout(tuple(experiment.resources)), experiment.agent)
+    return initial_weights(architecture, named_stream(experiment.seed, "weights"))
+
+
+def make_learned_policy(experiment: Experiment, weights: Weights) -> LearnedPolicy:
+    """Return the greedy policy of a network's weights."""
+    layout = Layout(tuple(experiment.resources))
+    architecture = Architecture.of(layout, experiment.agent)
+    return LearnedPolicy(layout, architecture, weights, experiment.agent.cvar_alpha)
+
+
+class ZoneWorker:
+    """Trains and validates one zone, round by round.
+
+    A round begins from the state the zone was in when the round was first ordered, however often it
+    is ordered again: replay, optimizer, target and generator go back when an attempt was lost.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        zone_name: str,
+        exchange: Exchange,
+        state_dir: Path | None = None,
+        tick: Tick | None = None,
+    ) -> None:
+        """Create the worker of a zone.
+
+        Args:
+            experiment: The whole experiment.
+            zone_name: The zone.
+            exchange: Where the zone meets the others.
+            state_dir: Folder of this zone's states; None: nothing is written.
+            tick: Told how far a round is, from the thread that works on it.
+        """
+        self.zone_name = zone_name
+        self._experiment = experiment
+        self._exchange = exchange
+        self._state_dir = state_dir
+        self._tick = tick
+        self._envs: dict[int, ZoneEnv] = {}
+        self._learner = self._new_learner()
+        self._round: int | None = 0
+        """The last round the learner's state is the outcome of; None in the middle of one."""
+        self._start_round = -1
+        self._start: dict[str, NDArray[Any]] = {}
+        """The learner's state when the last round was first ordered, and the round before it."""
+
+    def initial_weights(self) -> dict[str, NDArray[np.float32]]:
+        """Return the first weights, equal in all zones."""
+        return first_weights(self._experiment)
+
+    def train_round(self, weights: NetworkPair, order: RoundOrder) -> RoundReport:
+        """Train one round from the given weights, and score them first if the order says so.
+
+        Args:
+            weights: The shared tensors; the others are this zone's own.
+            order: What to do.
+
+        Raises:
+            ExchangeAborted: The attempt was called off.
+        """
+        torch.set_num_threads(1)
+        clock = _Clock()
+        self._begin(order)
+        validation = None
+        if order.validates:
+            validation = self._score(self._policy(weights, order.round_number - 1))
+        validation_s = clock.seconds
+        self._learner.load_weights(
+            {**self._learner.weights(), **weights.online},
+            {**self._learner.averaged_weights(), **weights.ema},
+        )
+        n_decisions, metrics = self._train(order.round_number)
+        self._round = order.round_number
+        if self._state_dir is not None:
+            self.save_state(state.state_path(self._state_dir, order.round_number))
+        pair = NetworkPair(self._learner.weights(), self._learner.averaged_weights())
+        timing = clock.timing() | {"validation_s": round(validation_s, 3)}
+        return RoundReport(pair, n_decisions, metrics, validation, timing)
+
+    def validate(self, weights: NetworkPair, order: RoundOrder) -> RoundReport:
+        """Score the given weights, if the order says so, without training.
+
+        Raises:
+            ExchangeAborted: The attempt was called off.
+        """
+        clock = _Clock()
+        self._begin(order)
+        policy = self._policy(weights, order.round_number - 1)
+        validation = self._score(policy) if order.validates else None
+        self._round = order.round_number - 1
+        return RoundReport(None, 0, {}, validation, clock.timing())
+
+    def save_state(self, path: Path) -> None:
+        """Write all that the next round goes on from, atomically."""
+        state.save_state(path, self.zone_name, self._round or 0, self._learner.state())
+
+    def load_state(self, path: Path) -> None:
+        """Go on from what `save_state` wrote.
+
+        Raises:
+            CheckpointError: The file is not a whole state of this zone and experiment.
+        """
+        round_number, arrays = state.load_state(path, self.zone_name)
+        self._learner.load_state(arrays)
+        self._round = round_number
+
+    def _begin(self, order: RoundOrder) -> None:
+        """Bring the learner to the state before the ordered round, and remember it."""
+        before = order.round_number - 1
+        was_lost = self._round is None and self._start_round < before
+        if self._start and (was_lost or self._start_round == before):
+            self._learner.load_state(self._start)
+            self._start_round = before
+        elif before > 0 and (not self._start or self._round is None or self._round > before):
+            self._load_or_renew(before)
+        if self._start_round != before:
+            self._start, self._start_round = self._learner.state(), before
+        if self._state_dir is not None:
+            state.prune(self._state_dir, before - 1, {order.best_round, before})
+        self._round = None
+
+    def _load_or_renew(self, round_number: int) -> None:
+        """Go on from the saved state of a round; without one, as a spare: with an empty replay."""
+        path = None if self._state_dir is None else state.state_path(self._state_dir, round_number)
+        if path is not None and path.exists():
+            self.load_state(path)
+        else:
+            self._learner = self._new_learner()
+
+    def _new_learner(self) -> QRDQNLearner:
+        env = self._env(self._experiment.training.replicas)
+        return QRDQNLearner(
+            env.layout,
+            self._experiment.agent,
+            env.n_replicas,
+            env.n_machines + len(env.peers),
+            self.initial_weights(),
+            named_stream(self._experiment.seed, "exploration", self.zone_name),
+        )
+
+    def _env(self, n_replicas: int) -> ZoneEnv:
+        if n_replicas not in self._envs:
+            self._envs[n_replicas] = ZoneEnv(
+                self._experiment, self.zone_name, self._exchange, n_replicas
+            )
+        return self._envs[n_replicas]
+
+    def _train(self, round_number: int) -> tuple[int, dict[str, float]]:
+        """Play the round's episodes, learning; return decisions and metrics."""
+        training = self._experiment.training
+        env = self._env(training.replicas)
+        n_before = self._learner.n_decisions
+        reward = 0.0
+        sums = []
+        for number in range(training.episodes_per_round):
+            first = ((round_number - 1) * training.episodes_per_round + number) * env.n_replicas
+            env.reset("train", range(first, first + env.n_replicas))
+            progress = round_number - 1 + number / training.episodes_per_round
+            self._learner.set_progress(progress / training.rounds)
+            self._learner.start_episode()
+            for share in self._play(env):
+                done = (number + share) / training.episodes_per_round
+                self._learner.set_progress((round_number - 1 + done) / training.rounds)
+                settlements = env.settlements()
+                self._learner.settle(settlements)
+                reward += float(settlements.reward.sum())
+                self._learner.maybe_update()
+                if self._tick is not None:
+                    self._tick(done)
+            self._learner.end_episode()
+            sums.append(_copy(env.finish()))
+        n_decisions = self._learner.n_decisions - n_before
+        metrics = self._learner.take_metrics() | {"mean_reward": reward / max(n_decisions, 1)}
+        return n_decisions, metrics | _zone_metrics(self._experiment, sums)
+
+    def _play(self, env: ZoneEnv) -> Iterator[float]:
+        """Play one episode with the learner; yield the share that is over after every window."""
+        window = 0
+        while not env.done:
+            while (observation := env.observe()) is not None:
+                actions = self._learner.act(observation)
+                self._learner.record(observation, actions)
+                env.step(actions)
+            env.end_window()
+            window += 1
+            yield min(window / self._experiment.n_windows, 1.0)
+
+    def _policy(self, weights: NetworkPair, round_number: int) -> LearnedPolicy:
+        """Return the policy of a round: the shared tensors, completed by this zone's own.
+
+        A zone with tensors of its own keeps the whole, as nobody else can.
+        """
+        tensors: Weights = {**self._learner.averaged_weights(), **weights.ema}
+        policy = make_learned_policy(self._experiment, tensors)
+        if self._state_dir is not None and set(weights.ema) != set(tensors):
+            self._state_dir.mkdir(parents=True, exist_ok=True)
+            save_policy(state.policy_path(self._state_dir, round_number), policy)
+        return policy
+
+    def _score(self, policy: LearnedPolicy) -> dict[str, NDArray[np.float64]]:
+        """Play the validation episodes greedily; return this zone's sums by episode."""
+        training = self._experiment.training
+        sums = []
+        for first in range(0, training.validation_episodes, training.replicas):
+            episodes = range(first, min(first + training.replicas, training.validation_episodes))
+            env = self._env(len(episodes))
+            env.reset("validation", episodes)
+            _play_policy(env, policy)
+            sums.append(_copy(env.finish()))
+        return {
+            "sums": np.concatenate([part.sums for part in sums]),
+            "cluster_imbalance": np.concatenate([part.cluster_imbalance for part in sums]),
+        }
+
+
+def score_validation(
+    experiment: Experiment, validation: Mapping[str, Mapping[str, NDArray[np.float64]]]
+) -> dict[str, float]:
+    """Return the cluster's metrics, means over validation episodes, from the zones' sums.
+
+    Percentiles are left out: histograms do not travel.
+    """
+    zones = [
+        ZoneSums(
+            sums=sums["sums"],
+            histogram=np.zeros((len(sums["sums"]), 3, 1), np.int64),
+            cluster_imbalance=sums["cluster_imbalance"],
+        )
+        for _, sums in sorted(validation.items())
+    ]
+    metrics = episode_metrics(experiment, zones)
+    return {k: float(v.mean()) for k, v in metrics.items() if not k.startswith("p99_")}
+
+
+def _zone_metrics(experiment: Experiment, parts: list[ZoneSums]) -> dict[str, float]:
+    """Return one zone's own metrics, means over the episodes of a round."""
+    values = [episode_metrics(experiment, [part]) for part in parts]
+    return {
+        key: float(np.concatenate([part[key] for part in values]).mean())
+        for key in values[0]
+        if not key.startswith("imbalance_")  # the cluster's, not this zone's
+    }
+
+
+def _copy(sums: ZoneSums) -> ZoneSums:
+    """Return sums that the environment's next episode does not overwrite."""
+    return ZoneSums(sums.sums.copy(), sums.histogram.copy(), sums.cluster_imbalance.copy())
+
+
+def _play_policy(env: ZoneEnv, policy: LearnedPolicy) -> None:
+    while not env.done:
+        while (observation := env.observe()) is not None:
+            env.step(policy.act(observation))
+        env.end_window()
+
+
+class _Clock:
+    """Seconds since it was made, on the wall and of this thread's CPU."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.thread_time()
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self._wall
+
+    def timing(self) -> dict[str, float]:
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return {
+            "zone_s": round(self.seconds, 3),
+            "cpu_s": round(time.thread_time() - self._cpu, 3),
+            "process_peak_mib": round(peak_kib / 1024, 1),
+        }
