@@ -38,7 +38,7 @@ clean:
 	  sys.exit(f"marl-sched needs Python 3.11 or newer, {sys.executable} is {v}" \
 	  if sys.version_info < (3, 11) else 0)'
 	@echo "Installing into .venv (a few minutes the first time, PyTorch is large) ..."
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]' -c constraints.txt
 	@$(BIN)/python -m pip check
 	@touch $@

@@ -1,29 +1,30 @@
 """A whole training run in one process: the composition root of `marl-sched train`.
 
-    main thread      ServerApp over a LocalGrid
-    thread a zone    ClientApp, ZoneWorker  <-- LocalExchange -->  the other zones' threads
+main thread      ServerApp over a LocalGrid
+thread a zone    ClientApp, ZoneWorker  <-- LocalExchange -->  the other zones' threads
 """
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
-import torch
 from flwr.app import Context, RecordDict
 
 from federation.client_app import make_client_app
 from federation.local_grid import RUN_ID, SERVER_NODE_ID, LocalGrid
 from federation.round_driver import Limits, Stopped
 from federation.server_app import make_server_app
-from federation.session import RoundDone, Session
+from federation.session import Progress, Session
 from federation.weights import select, shared_names
 from marl_sched.agents.learned import save_policy
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.config import Experiment
 from marl_sched.run_folder import Checkpoint, RunFolder
-from zones.state import require_states
+from zones import state
+from zones.records import Weights
 from zones.worker import Tick, ZoneWorker, first_weights, make_learned_policy, score_validation
 
 _logger = logging.getLogger(__name__)
@@ -55,7 +56,7 @@ class LocalExchangeControl:
         """Steer the exchange that the workers were given."""
         self._exchange = exchange
 
-    def open(self, members: tuple[str, ...], round_number: int, attempt: int) -> None:
+    def open(self, members: Sequence[str], round_number: int, attempt: int) -> None:
         """Start anew among `members`."""
         self._exchange.restart(members)
 
@@ -68,7 +69,7 @@ def train(
     experiment: Experiment,
     run_dir: Path,
     resume: bool = False,
-    progress: Callable[[RoundDone], None] | None = None,
+    progress: Progress | None = None,
     tick: Tick | None = None,
     stop: threading.Event | None = None,
 ) -> RunResult:
@@ -90,42 +91,83 @@ def train(
         KeyboardInterrupt: Ctrl-C, after all threads have ended.
     """
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    torch.set_num_threads(1)
-    folder, found = _open(experiment, run_dir, resume)
-    weights = first_weights(experiment)
-    names = shared_names(weights, experiment)
-    shared = select(weights, names)
-    checkpoint = found or Checkpoint(0, shared, shared)
-    require_states(folder.zones_path, checkpoint.round_number, checkpoint.members)
     exchange = LocalExchange(experiment.zone_names)
-    session = Session(
-        experiment=experiment,
-        folder=folder,
-        checkpoint=checkpoint,
-        exchange=LocalExchangeControl(exchange),
-        publish=(
-            (lambda path, ema: save_policy(path, make_learned_policy(experiment, ema)))
-            if len(names) == len(weights)
-            else None
-        ),
-        score=lambda sums: score_validation(experiment, sums),
-        limits=Limits(
-            experiment.federation.quorum,
-            experiment.federation.deadline_s,
-            experiment.federation.grace_s,
-        ),
-        stop=stop or threading.Event(),
-        progress=progress or _say_nothing,
+    session = _open_session(experiment, run_dir, resume, exchange)
+    session = replace(
+        session,
+        stop=stop or session.stop,
+        progress=progress or session.progress,
     )
-    workers = _workers(session, exchange, tick)
     apps = {
-        SERVER_NODE_ID + number: make_client_app(worker) for number, worker in enumerate(workers, 1)
+        SERVER_NODE_ID + number: make_client_app(worker)
+        for number, worker in enumerate(_workers(session, exchange, tick), 1)
     }
     with LocalGrid(apps) as grid:
         try:
             make_server_app(session)(grid, Context(RUN_ID, SERVER_NODE_ID, {}, RecordDict(), {}))
         except Stopped:
-            _logger.info("stopped after round %d", folder.checkpoint.round_number)
+            _logger.info("%s: stopped early", run_dir)
         finally:
             exchange.abort("the run is over")
-    return _result(folder)
+    return _result(session.folder)
+
+
+def _open_session(
+    experiment: Experiment, run_dir: Path, resume: bool, exchange: LocalExchange
+) -> Session:
+    """Open the folder and find what to start from."""
+    weights = first_weights(experiment)
+    names = shared_names(weights, experiment)
+    is_whole = len(names) == len(weights)
+    if resume:
+        folder = RunFolder.resume(run_dir, experiment)
+    else:
+        folder = RunFolder.create(run_dir, experiment)
+    shared = select(weights, names)
+    checkpoint = folder.committed or Checkpoint(0, shared, shared)
+    if not checkpoint.is_finished:
+        for zone in checkpoint.members:
+            state.require_state(folder.zone_path(zone), checkpoint.round_number)
+    federation = experiment.federation
+    return Session(
+        experiment=experiment,
+        folder=folder,
+        checkpoint=checkpoint,
+        exchange=LocalExchangeControl(exchange),
+        publish=partial(_publish, experiment) if is_whole else None,
+        score=partial(score_validation, experiment),
+        limits=Limits(federation.quorum, federation.deadline_s, federation.grace_s),
+    )
+
+
+def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> list[ZoneWorker]:
+    """Create one worker a zone; the first by name tells how far the round is."""
+    names = sorted(session.experiment.zone_names)
+    return [
+        ZoneWorker(
+            session.experiment,
+            name,
+            exchange,
+            session.folder.zone_path(name),
+            tick if name == names[0] else None,
+        )
+        for name in names
+    ]
+
+
+def _publish(experiment: Experiment, path: Path, ema: Weights) -> None:
+    save_policy(path, make_learned_policy(experiment, ema))
+
+
+def _result(folder: RunFolder) -> RunResult:
+    committed = folder.committed
+    if committed is None:
+        return RunResult(folder.path, 0, False, 0, None)
+    best = committed.best
+    return RunResult(
+        folder=folder.path,
+        rounds=committed.round_number,
+        is_finished=committed.is_finished,
+        best_round=int(best.get("round", 0)),
+        objective=best.get("objective"),
+    )

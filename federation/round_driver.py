@@ -7,6 +7,10 @@ no zone waits for one that is gone; all that still run are waited for, within a 
     orders out --> replies in --> all fine             --> Attempt(replies, lost={})
                         |  error reply, bad update, deadline, grace over
                         +--> abort the exchange --> collect the rest --> Attempt({}, lost={...})
+
+At the deadline all may be silent because of one, for which they wait in the exchange: those that
+come back when it is aborted are not to blame. Once somebody has answered, the exchange is behind
+all of them, and the silent ones are.
 """
 
 import threading
@@ -119,18 +123,28 @@ class RoundDriver:
         waiting = dict(zip(message_ids, members, strict=True))
         attempt = Attempt()
         try:
-            self._collect(waiting, attempt, check)
+            is_overdue = self._collect(waiting, attempt, check)
         except BaseException as error:
             self._call_off(waiting, attempt, str(error) or type(error).__name__)
             raise
-        if attempt.lost:
+        if is_overdue:
+            reason = f"no reply within {self._limits.deadline_s:g} s (deadline_s)"
+            self._call_off(waiting, attempt, reason)
+            if not attempt.lost:
+                raise RunError(f"{reason} from any zone, though all still run")
+        elif attempt.lost:
             zone, reason = next(iter(attempt.lost.items()))
             self._call_off(waiting, attempt, f"{zone} was lost: {reason}")
+        if attempt.lost:
             attempt.replies.clear()
         return attempt
 
-    def _collect(self, waiting: dict[str, str], attempt: Attempt, check: Check) -> None:
-        """Poll until all have answered, somebody is lost, or time is up."""
+    def _collect(self, waiting: dict[str, str], attempt: Attempt, check: Check) -> bool:
+        """Poll until all have answered, somebody is lost, or time is up.
+
+        Returns:
+            Whether time is up and nobody has answered, so that nobody can be blamed yet.
+        """
         start = self._now()
         grace_ends: float | None = None
         aborted: dict[str, str] = {}
@@ -143,16 +157,19 @@ class RoundDriver:
                 grace_ends = now + self._limits.grace_s
             if waiting and not attempt.lost:
                 if now - start >= self._limits.deadline_s:
-                    self._lose_silent(waiting, attempt, f"{self._limits.deadline_s} s (deadline_s)")
+                    if not attempt.replies:
+                        return True
+                    bound = f"{self._limits.deadline_s:g} s (deadline_s)"
+                    attempt.lost |= dict.fromkeys(waiting.values(), f"no reply within {bound}")
                 elif grace_ends is not None and now >= grace_ends:
-                    self._lose_silent(
-                        waiting, attempt, f"{self._limits.grace_s} s (grace_s) of the others"
-                    )
+                    bound = f"{self._limits.grace_s:g} s of the others' (grace_s)"
+                    attempt.lost |= dict.fromkeys(waiting.values(), f"no reply within {bound}")
                 else:
                     self._stop.wait(self._limits.poll_s)
         if aborted and not attempt.lost:
             zone, reason = next(iter(aborted.items()))
             raise RunError(f"{zone}: the exchange was aborted though no zone failed: {reason}")
+        return False
 
     def _take(
         self,
@@ -178,10 +195,6 @@ class RoundDriver:
             else:
                 attempt.lost[zone] = str(reply.error.reason)
 
-    def _lose_silent(self, waiting: Mapping[str, str], attempt: Attempt, bound: str) -> None:
-        for zone in waiting.values():
-            attempt.lost[zone] = f"no reply within {bound}"
-
     def _call_off(self, waiting: dict[str, str], attempt: Attempt, reason: str) -> None:
         """Abort the exchange and wait for who still runs; who does not come back is lost too."""
         self._exchange.abort(reason)
@@ -195,4 +208,4 @@ class RoundDriver:
             if waiting:
                 time.sleep(self._limits.poll_s)
         for zone in waiting.values():
-            attempt.lost[zone] = f"did not end within {self._limits.abort_s} s of the abort"
+            attempt.lost[zone] = f"did not end within {self._limits.abort_s:g} s of: {reason}"

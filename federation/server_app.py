@@ -87,7 +87,7 @@ class _Run:
         validates = self._is_validation_due(round_number - 1)
         outcome = self._carry_out(round_number, MessageType.TRAIN, validates)
         objective, is_best = self._note_validation(outcome, round_number - 1)
-        packed = average(self._strategy, round_number, outcome.replies, self._spec)
+        packed = average(self._strategy, round_number, outcome.replies, self._sent())
         seconds = time.perf_counter() - start
         n_decisions = self._write_lines(outcome, seconds, packed.n_bytes)
         self._commit(
@@ -126,7 +126,7 @@ class _Run:
         """
         self._roster.refresh()
         self._roster.require_quorum({})
-        packed = Packed.of(NetworkPair(self._checkpoint.online, self._checkpoint.ema), self._spec)
+        packed = self._sent()
         best_round = int(self._checkpoint.best.get("round", 0))
         members = tuple(self._roster.nodes)
         order = RoundOrder(round_number, 1, members, validates, best_round)
@@ -134,6 +134,9 @@ class _Run:
         while lost := self._attempt(outcome, packed, message_type):
             for zone, reason in sorted(lost.items()):
                 _logger.warning("round %d: %s leaves the run: %s", round_number, zone, reason)
+                self._folder.append_metrics(
+                    [{"kind": "lost", "round": round_number, "zone": zone, "reason": reason}]
+                )
             outcome.lost |= lost
             self._roster.remove(lost)
             order = outcome.order
@@ -141,6 +144,10 @@ class _Run:
                 order, attempt=order.attempt + 1, members=tuple(self._roster.nodes)
             )
         return outcome
+
+    def _sent(self) -> Packed:
+        pair = NetworkPair(self._checkpoint.online, self._checkpoint.ema)
+        return Packed.of(pair, self._spec)
 
     def _attempt(self, outcome: _Outcome, packed: Packed, message_type: str) -> dict[str, str]:
         """Make one attempt at an order; return who was lost, or put the replies in the outcome."""
@@ -161,11 +168,12 @@ class _Run:
         n_episodes = self._experiment.training.validation_episodes
 
         def check(zone: str, content: RecordDict) -> None:
-            update.check_origin(zone, content)
-            if order.validates:
-                check_validation(zone, content, n_episodes)
             if message_type == MessageType.TRAIN:
                 update.check(zone, content)
+            else:
+                update.check_origin(zone, content)
+            if order.validates:
+                check_validation(zone, content, n_episodes)
 
         return check
 
@@ -197,13 +205,10 @@ class _Run:
         self._checkpoint = replace(self._checkpoint, best=best)
 
     def _write_lines(self, outcome: _Outcome, seconds: float, n_bytes: int) -> int:
-        """Write a line a lost zone and a line a zone; return the decisions of all zones."""
+        """Write the lines of a round, one a zone; return the decisions of all zones."""
         order = outcome.order
         common = {"round": order.round_number, "attempt": order.attempt}
-        lines: list[Mapping[str, Any]] = [
-            {"kind": "lost", "round": order.round_number, "zone": zone, "reason": reason}
-            for zone, reason in sorted(outcome.lost.items())
-        ]
+        lines: list[Mapping[str, Any]] = []
         timing: list[Mapping[str, Any]] = []
         total = 0
         traffic = {"bytes_down": n_bytes, "bytes_up": n_bytes}

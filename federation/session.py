@@ -41,6 +41,13 @@ class RoundDone:
     lost: Mapping[str, str] = field(default_factory=dict)
 
 
+Progress = Callable[[RoundDone], None]
+
+
+def _say_nothing(event: RoundDone) -> None:
+    """Nobody watches."""
+
+
 @dataclass(frozen=True)
 class Session:
     """What the composition root gives a run.
@@ -66,5 +73,5 @@ class Session:
     publish: Callable[[Path, Weights], object] | None
     score: Callable[[ZoneSums], Mapping[str, float]]
     limits: Limits
-    stop: threading.Event
-    progress: Callable[[RoundDone], None]
+    stop: threading.Event = field(default_factory=threading.Event)
+    progress: Progress = _say_nothing

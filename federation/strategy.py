@@ -13,8 +13,13 @@ from flwr.app import Array, Message, RecordDict
 from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
-from federation.messages import DECISIONS, Packed, decode_spec, decode_validation
-from federation.weights import WeightSpec
+from federation.messages import (
+    DECISIONS,
+    Packed,
+    decode_metrics,
+    decode_spec,
+    decode_validation,
+)
 from marl_sched.errors import AggregationError, ConfigError
 from zones.records import RoundOrder
 
@@ -56,6 +61,7 @@ class UpdateCheck:
             AggregationError: It must not be averaged; the message names zone, tensor, the value
                 got and what is allowed.
         """
+        self.check_origin(zone, content)
         self._check_records(zone, content)
         self._check_metrics(zone, content)
         self._check_spec(zone, content)
@@ -97,9 +103,9 @@ class UpdateCheck:
 
     def _check_metrics(self, zone: str, content: RecordDict) -> None:
         n_decisions = content.metric_records["metrics"].get(DECISIONS)
-        if not isinstance(n_decisions, int) or n_decisions <= 0:
+        if not isinstance(n_decisions, int) or n_decisions < 0:
             raise AggregationError(
-                f"{zone}: {DECISIONS} = {n_decisions!r}, expected an integer > 0"
+                f"{zone}: {DECISIONS} = {n_decisions!r}, expected an integer >= 0"
             )
 
     def _check_spec(self, zone: str, content: RecordDict) -> None:
@@ -180,11 +186,12 @@ def odd_metrics(contents: Mapping[str, RecordDict]) -> dict[str, str]:
 
 
 def average(
-    strategy: Strategy, round_number: int, replies: Mapping[str, Message], spec: WeightSpec
+    strategy: Strategy, round_number: int, replies: Mapping[str, Message], sent: Packed
 ) -> Packed:
     """Average checked replies, weighted by decisions, in the order of zone names.
 
-    The order is part of the result: float32 sums depend on it.
+    The order is part of the result: float32 sums depend on it. A zone without a decision has no
+    weight; if no zone had one, the weights stay as they were sent.
 
     Returns:
         The new global weights, float32 whatever the strategy computes in.
@@ -192,6 +199,8 @@ def average(
     Raises:
         AggregationError: The strategy returned no finite weights.
     """
+    if not any(decode_metrics(reply.content)[0] for reply in replies.values()):
+        return sent
     arrays, _ = strategy.aggregate_train(round_number, [replies[zone] for zone in sorted(replies)])
     if arrays is None:
         raise AggregationError(f"round {round_number}: no reply to average")
@@ -201,7 +210,7 @@ def average(
             raise AggregationError(
                 f"round {round_number}: the averaged {key} network is not finite"
             )
-    return Packed(spec, averaged["online"], averaged["ema"])
+    return Packed(sent.spec, averaged["online"], averaged["ema"])
 
 
 def _metric_keys(content: RecordDict) -> tuple[str, ...]:

@@ -56,10 +56,24 @@ def is_cold() -> bool:
 
 def kernel(function: _F) -> _F:
     """Compile a function with numba, without the GIL, cached in CACHE_FOLDER."""
+    return _compile(function, forceinline=False)
+
+
+def inlined(function: _F) -> _F:
+    """Compile a small function that its callers take in whole.
+
+    A state of some forty arrays is passed as hundreds of words: a call would cost more than the work.
+    """
+    return _compile(function, forceinline=True)
+
+
+def _compile(function: _F, forceinline: bool) -> _F:
     outside = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(CACHE_FOLDER)
     try:
-        compiled: _F = numba.njit(cache=True, nogil=True)(function)
+        compiled: _F = numba.njit(
+            cache=True, nogil=True, forceinline=forceinline, error_model="numpy"
+        )(function)
     finally:
         numba.config.CACHE_DIR = outside
     return compiled

@@ -67,6 +67,8 @@ class RunFolder:
         self.path = path
         self._checkpoints = path / "checkpoints"
         self._n_lines = 0
+        self.committed: Checkpoint | None = None
+        """The last whole checkpoint; None before the first."""
 
     @classmethod
     def create(cls, path: Path, experiment: Experiment) -> "RunFolder":
@@ -87,11 +89,8 @@ class RunFolder:
         return folder
 
     @classmethod
-    def resume(cls, path: Path, experiment: Experiment) -> tuple["RunFolder", Checkpoint | None]:
+    def resume(cls, path: Path, experiment: Experiment) -> "RunFolder":
         """Open the folder of an earlier run and cut off what its last checkpoint does not know of.
-
-        Returns:
-            The folder and its last whole checkpoint; None if no round was finished.
 
         Raises:
             RunError: There is no run, or it is of another configuration.
@@ -99,10 +98,10 @@ class RunFolder:
         """
         folder = cls(path)
         folder._check_config(experiment)
-        checkpoint, folder._n_lines = folder._load_last()
+        folder.committed, folder._n_lines = folder._load_last()
         _cut(folder.metrics_path, folder._n_lines)
         _cut(folder.timing_path, None)
-        return folder, checkpoint
+        return folder
 
     @property
     def config_path(self) -> Path:
@@ -128,6 +127,20 @@ class RunFolder:
         """Return the folder that belongs to a zone alone."""
         return self._checkpoints / "zones" / zone
 
+    def policy_paths(self, zone_names: Iterable[str]) -> dict[str, Path]:
+        """Return the file of the published policy of every zone.
+
+        Raises:
+            CheckpointError: Nothing was published yet.
+        """
+        if self.best_path.exists():
+            return dict.fromkeys(zone_names, self.best_path)
+        best, _ = self._load_last()
+        if best is None or not best.best:
+            raise CheckpointError(f"{self.best_path}: no such file, no round was validated yet")
+        name = f"policy-{best.best['round']:05d}.npz"
+        return {zone: self.zone_path(zone) / name for zone in zone_names}
+
     def append_metrics(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add lines to metrics.jsonl; they count once the next checkpoint is saved."""
         self._n_lines += _append(self.metrics_path, lines)
@@ -149,6 +162,7 @@ class RunFolder:
         arrays |= {f"ema/{name}": tensor for name, tensor in checkpoint.ema.items()}
         path = self._checkpoints / f"round-{checkpoint.round_number:05d}.npz"
         write_arrays(path, "checkpoint", meta, arrays)
+        self.committed = checkpoint
         for old in self._round_paths()[:-_KEPT]:
             old.unlink()
 

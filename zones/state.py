@@ -39,6 +39,17 @@ def load_state(path: Path, zone: str) -> tuple[int, dict[str, NDArray[Any]]]:
     return int(metadata["round"]), arrays
 
 
+def require_state(folder: Path, round_number: int) -> None:
+    """Check that a zone's state after a round is there.
+
+    Raises:
+        CheckpointError: It is not.
+    """
+    path = state_path(folder, round_number)
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file, expected the zone's state of the checkpoint")
+
+
 def state_path(folder: Path, round_number: int) -> Path:
     """Return the file of a zone's state after a round."""
     return folder / f"state-{round_number:05d}.npz"

@@ -48,7 +48,8 @@ def balanced_allocation(free_share_after: Scores) -> Scores:
         (B, M) integers 0..100.
     """
     fraction = np.minimum(1.0 - free_share_after, 1.0)
-    scores: Scores = np.floor(100.0 * (1.0 - fraction.std(axis=-1)) + _ROUNDING)
+    std = np.abs(fraction[:, :, 0] - fraction[:, :, 1]) / 2.0  # of two numbers
+    scores: Scores = np.floor(100.0 * (1.0 - std) + _ROUNDING)
     return scores
 
 

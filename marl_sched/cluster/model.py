@@ -132,6 +132,7 @@ JOB = np.dtype(
     ],
     align=True,
 )
+HEAP_ENTRY = np.dtype([("first", "i8"), ("second", "i8"), ("third", "i8"), ("row", "i8")])
 EVENT = np.dtype([("at_us", "i8"), ("machine", "i8"), ("kind", "i8")], align=True)
 PEER = np.dtype(
     [
@@ -160,6 +161,7 @@ class State(NamedTuple):
     machine: NDArray[np.void]  # (E, M) MACHINE
     capacity: NDArray[np.int64]  # (M, R)
     reserved: NDArray[np.int64]  # (M, R)
+    per_unit: NDArray[np.float64]  # (M, R) 1 / capacity
     allocatable: NDArray[np.int64]  # (E, M, R)
     free: NDArray[np.int64]  # (E, M, R); negative while background use took what was allocated
     use: NDArray[np.float64]  # (E, M, R), background included
@@ -174,10 +176,10 @@ class State(NamedTuple):
     children: NDArray[np.int32]  # (E, K)
     instance: NDArray[np.void]  # (E, N) INSTANCE
     instance_use: NDArray[np.float64]  # (E, N, R)
-    active: NDArray[np.int32]  # (E, N) heap of groups
+    active: NDArray[np.void]  # (E, N) HEAP_ENTRY: groups by (-priority, ready time, sequence)
     aside: NDArray[np.int32]  # (E, N) groups that fitted nowhere
-    running: NDArray[np.int32]  # (E, N) heap of running instances by finish
-    transit: NDArray[np.int32]  # (E, N) heap of arriving instances
+    running: NDArray[np.void]  # (E, N) HEAP_ENTRY: by (finish, sequence, 0)
+    transit: NDArray[np.void]  # (E, N) HEAP_ENTRY: by (arrival, zone it comes from, sequence)
     sent: NDArray[np.int32]  # (E, N) instances offloaded in this window
     notice: NDArray[np.int32]  # (E, N) foreign instances finished in this window
     void: NDArray[np.int32]  # (E, N) instances that died in this window

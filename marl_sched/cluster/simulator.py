@@ -36,6 +36,7 @@ class ZoneSimulator:
         self.peers = [name for name in names if name != zone.name]
         self.state: State
         self._until_us = 0
+        self._deaths = 0
 
     @property
     def n_machines(self) -> int:
@@ -54,10 +55,16 @@ class ZoneSimulator:
         window.open_window(self.state)
         return self.advance(np.arange(self.n_replicas, dtype=np.int64))
 
+    @property
+    def deaths(self) -> int:
+        """Instances that died with their machines in the last advance."""
+        return self._deaths
+
     def advance(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Advance the replicas rows (B,) and return those of them that need a decision."""
         rows = rows.copy()
-        return rows[: window.advance_rows(self.state, rows, self._until_us)]
+        kept, self._deaths = window.advance_rows(self.state, rows, self._until_us)
+        return rows[:kept]
 
     def decide(
         self, rows: NDArray[np.int64], actions: NDArray[np.int64]
@@ -77,8 +84,7 @@ class ZoneSimulator:
         n_resources = self.state.capacity.shape[1]
         facts = np.empty((len(rows), N_PLAIN_FACTS + 4 * n_resources))
         outcomes = np.empty(len(rows), np.int64)
-        window.decide_rows(self.state, rows, actions, facts, outcomes)
-        if (outcomes == MASKED).any():
+        if not window.decide_rows(self.state, rows, actions, facts, outcomes):
             at = int(np.argmax(outcomes == MASKED))
             raise PlacementError(
                 f"zone {self.zone.name}, replica {rows[at]}: action {actions[at]} is masked; "
@@ -148,5 +154,5 @@ class ZoneSimulator:
     def copy_replica(self, source: int, target: int) -> None:
         """Make a replica an exact copy of another, for what-if play."""
         for name, array in self.state._asdict().items():
-            if name not in ("parameters", "capacity", "reserved", "peer_zone"):
+            if name not in ("parameters", "capacity", "reserved", "per_unit", "peer_zone"):
                 array[target] = array[source]

@@ -46,7 +46,7 @@ class Progress:
         self._lock = Lock()
         self._done = 0
         self._start = self._last = clock()
-        self._has_spoken = False
+        self._said: int | None = None
         self._bar = _bar(self._stream) if self._stream.isatty() else None
 
     def __enter__(self) -> Self:
@@ -65,7 +65,7 @@ class Progress:
         """Leave the bar as it stands; close lines with a last one."""
         if self._bar is not None:
             self._bar.stop()
-        elif self._has_spoken and error is None:
+        elif self._said not in (None, self._done) and error is None:
             self._say("")
 
     def advance(self, steps: int = 1, note: str = "") -> None:
@@ -76,10 +76,10 @@ class Progress:
                 self._bar.update(self._task, advance=steps, note=note)
             elif self._clock() - self._last >= _PERIOD_S:
                 self._last = self._clock()
-                self._has_spoken = True
                 self._say(note)
 
     def _say(self, note: str) -> None:
+        self._said = self._done
         words = f"{self._what}: {self._done}/{self._total} {self._unit}"
         elapsed = f"{self._clock() - self._start:.0f} s"
         print(", ".join(filter(None, (words, elapsed, note))), file=self._stream, flush=True)

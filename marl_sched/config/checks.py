@@ -96,8 +96,8 @@ def _time_problems(experiment: "Experiment") -> Iterator[str]:
         return
     if experiment.n_windows > _MAX_WINDOWS:
         yield (
-            f"episode.horizon_s = {experiment.episode.horizon_s}, expected at most {_MAX_WINDOWS} "
-            f"windows of cluster.window_s = {experiment.cluster.window_s} in an episode"
+            f"cluster.window_s = {experiment.cluster.window_s}, expected at most {_MAX_WINDOWS} "
+            "windows in an episode (episode.horizon_s + drain_s)"
         )
     multiples = {"cluster.digest_period_s": experiment.cluster.digest_period_s}
     for index, zone in enumerate(experiment.zones):

@@ -81,5 +81,6 @@ def _describe(details: ErrorDetails, model: type[BaseModel]) -> str:
         return f"{place.path} is missing, expected {place.expected}"
     if kind in ("extra_forbidden", "invalid_key") and place.model is not None:
         keys = ", ".join(place.model.model_fields)
-        return f"{place.path} = {show_value(value)} is not a known key, expected one of {keys}"
+        given = f" = {show_value(value)}" if kind == "extra_forbidden" else ""
+        return f"{place.path}{given} is not a known key, expected one of {keys}"
     return f"{place.path} = {show_value(value)}, expected {place.expected}"

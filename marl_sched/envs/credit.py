@@ -47,9 +47,20 @@ class Credit:
         self._decision: list[Int] = []
         self._amount: list[Array] = []
         self._messages: list[Array] = []
+        self._placed: list[tuple[Int, Array, Int]] = []
 
     def placed(self, replicas: Int, facts: Array, outcomes: Int) -> None:
-        """Settle what the decisions of replicas (B,) led to: starts and failed creations."""
+        """Note what the decisions of replicas (B,) led to: starts and failed creations."""
+        self._placed.append((replicas, facts, outcomes))
+
+    def settle(self) -> None:
+        """Settle everything noted since the last call."""
+        if not self._placed:
+            return
+        replicas, facts, outcomes = (
+            np.concatenate(parts) for parts in zip(*self._placed, strict=True)
+        )
+        self._placed = []
         settled = (outcomes == STARTED) | (outcomes == FAILED_CREATION)
         if not settled.any():
             return
@@ -64,10 +75,9 @@ class Credit:
 
     def took_back(self) -> None:
         """Take back the credit of instances that have just died with their machines."""
+        self.settle()
         state = self._simulator.state
         counts = state.zone["void_size"]
-        if not counts.any():
-            return
         self._make_room()
         replicas = np.repeat(np.arange(len(counts)), counts)
         rows = np.concatenate([state.void[e, :n] for e, n in enumerate(counts)]).astype(np.int64)
@@ -97,6 +107,7 @@ class Credit:
 
     def take_settlements(self) -> Settlements:
         """Return what was settled since the last call."""
+        self.settle()
         if not self._replica:
             empty = np.zeros(0, np.int64)
             return Settlements(empty, empty, np.zeros(0))
@@ -110,6 +121,7 @@ class Credit:
 
     def take_messages(self) -> Array:
         """Return the settlements (K, N_SETTLEMENT) to send since the last call."""
+        self.settle()
         if not self._messages:
             return np.zeros((0, N_SETTLEMENT))
         messages = np.concatenate(self._messages)

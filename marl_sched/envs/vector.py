@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.cluster.metrics import episode_metrics
+from marl_sched.cluster.model import OFFLOADED
 from marl_sched.config import Experiment
 from marl_sched.config.streams import named_stream
 from marl_sched.envs.zone_env import ZoneEnv
@@ -46,13 +47,15 @@ class Recording:
 class VectorEnv:
     """All zones of an experiment, E replicas side by side, in the calling thread."""
 
-    def __init__(self, experiment: Experiment, n_replicas: int) -> None:
-        """Host every zone of the experiment."""
+    def __init__(
+        self, experiment: Experiment, n_replicas: int, with_rewards: bool = True
+    ) -> None:
+        """Host every zone of the experiment; without rewards nothing is settled."""
         self.experiment = experiment
         self.n_replicas = n_replicas
         exchange = LocalExchange(experiment.zone_names)
         self.zones = {
-            name: ZoneEnv(experiment, name, exchange, n_replicas)
+            name: ZoneEnv(experiment, name, exchange, n_replicas, with_rewards)
             for name in sorted(experiment.zone_names)
         }
         self.decisions = 0

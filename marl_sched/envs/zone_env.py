@@ -35,9 +35,14 @@ class ZoneEnv:
     """
 
     def __init__(
-        self, experiment: Experiment, zone_name: str, exchange: Exchange, n_replicas: int
+        self,
+        experiment: Experiment,
+        zone_name: str,
+        exchange: Exchange,
+        n_replicas: int,
+        with_rewards: bool = True,
     ) -> None:
-        """Host one zone.
+        """Host one zone; without rewards nothing is settled, for evaluations.
 
         Raises:
             ConfigError: The experiment has no such zone.
@@ -49,6 +54,7 @@ class ZoneEnv:
         self.name = zone_name
         self.exchange = exchange
         self.n_replicas = n_replicas
+        self._with_rewards = with_rewards
         self.layout = Layout(tuple(experiment.resources))
         self.simulator = ZoneSimulator(experiment, zones[zone_name], n_replicas)
         self.peers = self.simulator.peers
@@ -141,9 +147,10 @@ class ZoneEnv:
             PlacementError: An action is masked.
         """
         facts, outcomes = self.simulator.decide(self._rows, np.asarray(actions, np.int64))
-        self._credit.placed(self._rows, facts, outcomes)
+        if self._with_rewards:
+            self._credit.placed(self._rows, facts, outcomes)
         self._rows = self.simulator.advance(self._rows)
-        self._credit.took_back()
+        self._take_back_credit()
 
     def end_window(self) -> None:
         """Exchange with the other zones, waiting for them, and open the next window."""
@@ -180,10 +187,12 @@ class ZoneEnv:
         self._window = min(self._window + 1, self.experiment.n_windows)
         if self._window < self.experiment.n_windows:
             self._rows = self.simulator.open_window()
-            self._credit.took_back()
+            self._take_back_credit()
             return
         if self._closings == 0:
-            self._credit.never_placed(*self.simulator.finish_episode())
+            unplaced = self.simulator.finish_episode()
+            if self._with_rewards:
+                self._credit.never_placed(*unplaced)
         self._closings += 1
 
     def settlements(self) -> Settlements:
@@ -194,6 +203,13 @@ class ZoneEnv:
         """Return what the zone counted, per replica, once the episode is done."""
         state = self.simulator.state
         return ZoneSums(state.sums, state.histogram, self._cluster_imbalance)
+
+    def _take_back_credit(self) -> None:
+        if self.simulator.deaths:
+            if self._with_rewards:
+                self._credit.took_back()
+            else:
+                self.simulator.state.zone["void_size"][:] = 0
 
     def _is_digest_due(self) -> bool:
         period = round(self.experiment.cluster.digest_period_s * MICROSECONDS)

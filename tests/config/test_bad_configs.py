@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from marl_sched.cli import run
-from marl_sched.config import Experiment, load_config
+from marl_sched.config import load_config
 from marl_sched.errors import ConfigError
 
 BASE = Path(__file__).parents[2] / "configs" / "base.yaml"
@@ -63,7 +63,7 @@ BAD_VALUES = {
     "cluster.digest_period_s=2.5": "cluster.digest_period_s = 2.5, expected a multiple of ",
     "cluster.window_s=0": "cluster.window_s = 0, expected a number > 0",
     "cluster.window_s=1e-9": "cluster.window_s = 1e-09, expected at least 0.000001",
-    "cluster.window_s=0.001": "episode.horizon_s = 1800.0, expected at most 1000000 windows of ",
+    "cluster.window_s=0.001": "cluster.window_s = 0.001, expected at most 1000000 windows in an ",
     "cluster.interference=.nan": "cluster.interference = .nan, expected a number >= 0",
     "cluster.interference=.inf": "cluster.interference = .inf, expected a number >= 0",
     "cluster.interference=yes": "cluster.interference = yes, expected a number >= 0",
@@ -145,8 +145,8 @@ BAD_FILES = {
     "deep nesting": (b"a: " + b"[" * 5000, "expected at most 30 levels of nesting"),
     "a long integer": (b"seed: " + b"9" * 5000, "not valid YAML: "),
     "five MiB": (b"#" * (5 << 20), "expected at most 4 MiB of YAML"),
-    "a key missing": (TEXT.replace("name: base\n", "").encode(), "name is missing, expected a name"),
-    "a number as a key": (TEXT.encode() + b"7: x\n", "7 = x is not a known key, expected one of"),
+    "a key missing": (TEXT.replace("name: base\n", "").encode(), "name is missing, expected a"),
+    "a number as a key": (TEXT.encode() + b"7: x\n", "7 is not a known key, expected one of ver"),
     "a line break in a key": (TEXT.encode() + b'"a\\nb": x\n', "a\\nb = x is not a known key"),
 }  # fmt: skip
 
@@ -209,6 +209,15 @@ def test_a_problem_elsewhere_is_not_blamed_on_an_override(tmp_path: Path) -> Non
     assert str(caught.value) == f"{path}: workload.load = -1, expected a number > 0"
 
 
+def refusal(path: Path, *overrides: str) -> str | None:
+    """Return why a configuration is refused, or None; anything but a ConfigError goes through."""
+    try:
+        load_config(path, overrides)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
 TOKENS = st.sampled_from(
     ["", "-1", "1e400", ".nan", "~", "[", "{", "}", ": ", "&a ", "*a", "!!int ", "'", "\n", "- ",
      "true", "\t", "\0", "é", "0x_", "9" * 30, "2001-99-99", "<<: ", "? ", "|", "%YAML 9\n---\n"]
@@ -216,7 +225,9 @@ TOKENS = st.sampled_from(
 PIECES = [piece.span() for piece in re.finditer(r"[\w.]+|[\[\]{}:,\n-]", TEXT)]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=150, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     st.lists(
         st.tuples(st.sampled_from(PIECES), TOKENS | st.text(max_size=4)), min_size=1, max_size=3
@@ -231,11 +242,8 @@ def test_mutated_file_is_an_experiment_or_a_config_error(
         text = text[:start] + replacement + text[end:]
     path = tmp_path_factory.getbasetemp() / "mutated.yaml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
-    try:
-        assert isinstance(load_config(path), Experiment)
-    except ConfigError as error:
-        assert str(error).startswith(f"{path}: ")
-        assert "\n" not in str(error)
+    error = refusal(path)
+    assert error is None or (error.startswith(f"{path}: ") and "\n" not in error)
 
 
 KEYS = [
@@ -255,11 +263,9 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, derandomize=True, deadline=None)
 @given(st.sampled_from(KEYS), VALUES)
 def test_any_value_is_an_experiment_or_a_config_error(key: str, value: object) -> None:
     from_python = repr(value).replace("None", "null").replace("True", "true")
-    try:
-        assert isinstance(load_config(BASE, [f"{key}={from_python}"]), Experiment)
-    except ConfigError as error:
-        assert "\n" not in str(error)
+    error = refusal(BASE, f"{key}={from_python}")
+    assert error is None or "\n" not in error

@@ -24,7 +24,7 @@ from marl_sched.cluster.model import (
     SUM_WAIT_S,
     State,
 )
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inlined
 
 HISTOGRAM_WAIT, HISTOGRAM_COMPLETION, HISTOGRAM_SLOWDOWN = range(3)
 SLOWDOWN_CAP = 12.0
@@ -32,7 +32,7 @@ SLOWDOWN_CAP = 12.0
 BIN_WIDTH = math.log(1.01)
 
 
-@kernel
+@inlined
 def count_in_histogram(s: State, e: int, which: int, value: float) -> None:
     """Count a value in a logarithmic histogram of 1% bins."""
     at = 0
@@ -41,7 +41,7 @@ def count_in_histogram(s: State, e: int, which: int, value: float) -> None:
     s.histogram[e, which, at] += 1
 
 
-@kernel
+@inlined
 def score_instance(s: State, e: int, row: int, end_us: int, has_finished: bool) -> None:
     """Score an instance for good: at its finish, or at the end of the episode at `end_us`."""
     task = s.instance[e, row].task
@@ -72,7 +72,7 @@ def score_instance(s: State, e: int, row: int, end_us: int, has_finished: bool) 
     count_in_histogram(s, e, HISTOGRAM_SLOWDOWN, slowdown)
 
 
-@kernel
+@inlined
 def score_task(s: State, e: int, task: int, ready_us: int, finish_us: int) -> None:
     """Score a task of our own by completion: from ready to the finish of its last instance."""
     completion_s = (finish_us - ready_us) * 1e-6
@@ -81,7 +81,7 @@ def score_task(s: State, e: int, task: int, ready_us: int, finish_us: int) -> No
     count_in_histogram(s, e, HISTOGRAM_COMPLETION, completion_s)
 
 
-@kernel
+@inlined
 def score_job(s: State, e: int, job: int, finish_us: int) -> None:
     """Score a job by completion: from arrival to the finish of its last task."""
     s.sums[e, SUM_JOBS] += 1.0

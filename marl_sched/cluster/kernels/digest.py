@@ -22,7 +22,7 @@ from marl_sched.cluster.model import (
     UP,
     State,
 )
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inlined, kernel
 
 D_QUEUE, D_SPEED, D_PRICE, D_SLOWDOWN = range(4)
 N_PLAIN_DIGEST = 4
@@ -65,7 +65,7 @@ def write_digest(s: State, e: int, out: NDArray[Any]) -> None:
     write_shapes(s, e, out[N_PLAIN_DIGEST + N_DIGEST_AMOUNTS * n_resources :])
 
 
-@kernel
+@inlined
 def write_shapes(s: State, e: int, out: NDArray[Any]) -> None:
     """Write up to N_SHAPES allocatable vectors that no other machine's exceeds to out, flat."""
     n_resources = s.capacity.shape[1]
@@ -136,7 +136,7 @@ def close_window(s: State, e: int, moments: NDArray[Any]) -> None:
         sample(s, e, moments)
 
 
-@kernel
+@inlined
 def sample(s: State, e: int, moments: NDArray[Any]) -> None:
     """Add one window boundary to the sums over samples."""
     n_resources = s.capacity.shape[1]

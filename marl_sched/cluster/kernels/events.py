@@ -1,7 +1,7 @@
 """What happens at its time: finishes, machine events, background use, arrivals, the episode's end."""
 
 from marl_sched.cluster.kernels.accounts import score_instance, score_job, score_task
-from marl_sched.cluster.kernels.heaps import BY_ARRIVAL, BY_TIME, pop, push
+from marl_sched.cluster.kernels.heaps import pop, push
 from marl_sched.cluster.kernels.machines import set_background, take
 from marl_sched.cluster.kernels.queue import count_waiting, found_group, retry_aside, take_head
 from marl_sched.cluster.model import (
@@ -19,24 +19,24 @@ from marl_sched.cluster.model import (
     WAITING,
     State,
 )
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inlined, kernel
 
 NEVER = 1 << 62
 
 
-@kernel
+@inlined
 def next_event_us(s: State, e: int) -> int:
     """Return the time of the next event of a replica, NEVER if there is none."""
     at = NEVER
     z = s.zone[e]
     if z.finish_size > 0:
-        at = min(at, s.instance[e, s.running[e, 0]].finish_us)
+        at = min(at, s.running[e, 0].first)
     if z.next_event < z.n_events:
         at = min(at, s.event[e, z.next_event].at_us)
     if z.next_step < z.n_steps:
         at = min(at, z.next_step * z.step_us)
     if z.transit_size > 0:
-        at = min(at, s.instance[e, s.transit[e, 0]].finish_us)
+        at = min(at, s.transit[e, 0].first)
     if z.next_job < z.n_jobs:
         at = min(at, s.job[e, z.next_job].arrival_us)
     return at
@@ -46,7 +46,7 @@ def next_event_us(s: State, e: int) -> int:
 def handle_event(s: State, e: int) -> None:
     """Carry out one event due at `now_us`: finishes first, arrivals of jobs last."""
     now_us = s.zone[e].now_us
-    if s.zone[e].finish_size > 0 and s.instance[e, s.running[e, 0]].finish_us <= now_us:
+    if s.zone[e].finish_size > 0 and s.running[e, 0].first <= now_us:
         finish_first(s, e)
     elif (
         s.zone[e].next_event < s.zone[e].n_events
@@ -61,7 +61,7 @@ def handle_event(s: State, e: int) -> None:
         set_background(s, e, s.zone[e].next_step)
         s.zone[e].next_step += 1
         retry_aside(s, e, -1)
-    elif s.zone[e].transit_size > 0 and s.instance[e, s.transit[e, 0]].finish_us <= now_us:
+    elif s.zone[e].transit_size > 0 and s.transit[e, 0].first <= now_us:
         receive_first(s, e)
     else:
         arrive(s, e, s.zone[e].next_job)
@@ -71,8 +71,8 @@ def handle_event(s: State, e: int) -> None:
 @kernel
 def finish_first(s: State, e: int) -> None:
     """Finish the running instance whose time has come and retry what its machine can now take."""
-    row = s.running[e, 0]
-    pop(s.running[e], s.zone[e].finish_size, s.instance[e], s.task[e], BY_TIME)
+    row = s.running[e, 0].row
+    pop(s.running[e], s.zone[e].finish_size)
     s.zone[e].finish_size -= 1
     machine = s.instance[e, row].machine
     take(s, e, machine, row, -1)
@@ -131,8 +131,8 @@ def arrive(s: State, e: int, job: int) -> None:
 @kernel
 def receive_first(s: State, e: int) -> None:
     """Queue the offloaded instance that arrives now; its ready time stays that of its origin."""
-    row = s.transit[e, 0]
-    pop(s.transit[e], s.zone[e].transit_size, s.instance[e], s.task[e], BY_ARRIVAL)
+    row = s.transit[e, 0].row
+    pop(s.transit[e], s.zone[e].transit_size)
     s.zone[e].transit_size -= 1
     s.zone[e].became_ready += 1
     found_group(s, e, row, row, s.instance[e, row].ready_us)
@@ -163,16 +163,14 @@ def kill_all(s: State, e: int, machine: int) -> None:
     dead = s.aside[e, s.zone[e].aside_size :]
     n_dead = 0
     for at in range(size):
-        row = heap[at]
+        row = heap[at].row
         if s.instance[e, row].machine == machine:
             dead[n_dead] = row
             n_dead += 1
         else:
-            heap[kept] = row
+            # What is kept is pushed anew: a heap of the first `kept` entries, never ahead of `at`.
+            push(heap, kept, (heap[at].first, heap[at].second, 0), row)
             kept += 1
-    s.zone[e].finish_size = 0
-    for at in range(kept):
-        push(heap, at, heap[at], s.instance[e], s.task[e], BY_TIME)
     s.zone[e].finish_size = kept
     # The free tail of `aside` holds the rows only until here: requeueing goes to the active heap.
     for at in range(n_dead):

@@ -1,74 +1,59 @@
-"""Binary heaps of rows: groups by queue order, running instances by finish, arrivals by time."""
+"""Binary heaps that carry their keys: what is compared lies together, not scattered over the rows."""
 
-import numpy as np
+from typing import Any
+
 from numpy.typing import NDArray
 
-from marl_sched.kernel_cache import kernel
-
-BY_QUEUE, BY_TIME, BY_ARRIVAL = 0, 1, 2
+from marl_sched.kernel_cache import inlined
 
 
-@kernel
-def before(instance: NDArray[np.void], task: NDArray[np.void], a: int, b: int, order: int) -> bool:
-    """Return whether row a goes before row b.
-
-    instance (N,), task (T,). BY_QUEUE: priority, ready time, sequence. BY_TIME: finish time,
-    sequence. BY_ARRIVAL: time, zone it comes from, sequence.
-    """
-    if order == BY_QUEUE:
-        first = task[instance[a].task].priority
-        second = task[instance[b].task].priority
-        if first != second:
-            return first > second
-        if instance[a].ready_us != instance[b].ready_us:
-            return instance[a].ready_us < instance[b].ready_us
-    elif instance[a].finish_us != instance[b].finish_us:
-        return instance[a].finish_us < instance[b].finish_us
-    elif order == BY_ARRIVAL and instance[a].via_zone != instance[b].via_zone:
-        return instance[a].via_zone < instance[b].via_zone
-    return instance[a].sequence < instance[b].sequence
+@inlined
+def goes_before(first: int, second: int, third: int, entry: Any) -> bool:
+    """Return whether a key goes before an entry's."""
+    if first != entry.first:
+        return first < entry.first
+    if second != entry.second:
+        return second < entry.second
+    return third < entry.third
 
 
-@kernel
-def push(
-    heap: NDArray[np.int32],
-    size: int,
-    row: int,
-    instance: NDArray[np.void],
-    task: NDArray[np.void],
-    order: int,
-) -> None:
-    """Add a row to a heap of `size` rows; the caller adds one to the size."""
+@inlined
+def push(heap: NDArray[Any], size: int, key: tuple[int, int, int], row: int) -> None:
+    """Add a row under its key to a heap (N,) of `size` entries; the caller adds one to the size."""
+    first, second, third = key
     at = size
     while at > 0:
         parent = (at - 1) // 2
-        if not before(instance, task, row, heap[parent], order):
+        if not goes_before(first, second, third, heap[parent]):
             break
         heap[at] = heap[parent]
         at = parent
-    heap[at] = row
+    heap[at].first = first
+    heap[at].second = second
+    heap[at].third = third
+    heap[at].row = row
 
 
-@kernel
-def pop(
-    heap: NDArray[np.int32],
-    size: int,
-    instance: NDArray[np.void],
-    task: NDArray[np.void],
-    order: int,
-) -> None:
-    """Remove the first row of a heap of `size` rows; the caller takes one from the size."""
-    last = heap[size - 1]
+@inlined
+def pop(heap: NDArray[Any], size: int) -> None:
+    """Remove the first entry of a heap of `size` entries; the caller takes one from the size."""
     size -= 1
+    first, second, third = heap[size].first, heap[size].second, heap[size].third
+    row = heap[size].row
     at = 0
     while True:
         child = 2 * at + 1
         if child >= size:
             break
-        if child + 1 < size and before(instance, task, heap[child + 1], heap[child], order):
+        if child + 1 < size and goes_before(
+            heap[child + 1].first, heap[child + 1].second, heap[child + 1].third, heap[child]
+        ):
             child += 1
-        if not before(instance, task, heap[child], last, order):
+        if goes_before(first, second, third, heap[child]):
             break
         heap[at] = heap[child]
         at = child
-    heap[at] = last
+    heap[at].first = first
+    heap[at].second = second
+    heap[at].third = third
+    heap[at].row = row

@@ -3,17 +3,17 @@
 import math
 
 from marl_sched.cluster.model import ABSENT, State
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inlined, kernel
 
 
-@kernel
+@inlined
 def utilization(s: State, e: int, machine: int, r: int, added: float) -> float:
     """Return real use plus `added` over capacity; cpu (resource 0) is capped at 1."""
-    share = (s.use[e, machine, r] + added) / s.capacity[machine, r]
+    share = (s.use[e, machine, r] + added) * s.per_unit[machine, r]
     return min(share, 1.0) if r == 0 else share
 
 
-@kernel
+@inlined
 def zone_moments(s: State, e: int, r: int) -> tuple[float, float, float]:
     """Return count, sum and sum of squares of utilization over the machines that are there."""
     count = 0.0
@@ -28,7 +28,7 @@ def zone_moments(s: State, e: int, r: int) -> tuple[float, float, float]:
     return count, total, squares
 
 
-@kernel
+@inlined
 def deviation(count: float, total: float, squares: float) -> float:
     """Return the population standard deviation of count, sum and sum of squares."""
     if count == 0.0:
@@ -37,7 +37,7 @@ def deviation(count: float, total: float, squares: float) -> float:
     return math.sqrt(max(0.0, squares / count - mean * mean))
 
 
-@kernel
+@inlined
 def take(s: State, e: int, machine: int, row: int, sign: int) -> None:
     """Allocate (sign 1) or release (sign -1) an instance's request and use on a machine."""
     task = s.instance[e, row].task
@@ -66,9 +66,9 @@ def set_background(s: State, e: int, step: int) -> None:
             s.allocatable[e, machine, r] = allocatable
 
 
-@kernel
+@inlined
 def expected_stretch(s: State, e: int, machine: int, added_cpu: float) -> float:
     """Return interference over speed: a duration over its work once `added_cpu` is in use there."""
-    load = (s.use[e, machine, 0] + added_cpu) / s.capacity[machine, 0]
+    load = (s.use[e, machine, 0] + added_cpu) * s.per_unit[machine, 0]
     stretch = 1.0 + s.parameters[0].interference * max(0.0, load - 0.5) / 0.5
     return stretch / s.machine[e, machine].speed

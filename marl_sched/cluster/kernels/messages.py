@@ -11,7 +11,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from marl_sched.cluster.kernels.events import leave_task
-from marl_sched.cluster.kernels.heaps import BY_ARRIVAL, push
+from marl_sched.cluster.kernels.heaps import push
 from marl_sched.cluster.model import FAILED, FINISHED, IN_TRANSIT, State
 from marl_sched.kernel_cache import kernel
 
@@ -128,7 +128,8 @@ def receive_offload(s: State, message: NDArray[Any]) -> None:
         s.request[e, task, r] = int(message[N_OFFLOAD + r])
         s.instance_use[e, row, r] = message[N_OFFLOAD + n_resources + r]
         s.known_use[e, task, r] = message[N_OFFLOAD + 2 * n_resources + r]
-    push(s.transit[e], s.zone[e].transit_size, row, s.instance[e], s.task[e], BY_ARRIVAL)
+    key = (s.instance[e, row].finish_us, int(message[FROM]), int(message[SEQUENCE]))
+    push(s.transit[e], s.zone[e].transit_size, key, row)
     s.zone[e].transit_size += 1
 
 

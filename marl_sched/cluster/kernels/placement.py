@@ -4,7 +4,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from marl_sched.cluster.kernels.heaps import BY_TIME, push
+from marl_sched.cluster.kernels.heaps import push
 from marl_sched.cluster.kernels.machines import (
     deviation,
     expected_stretch,
@@ -43,14 +43,14 @@ from marl_sched.cluster.model import (
     WAITING,
     State,
 )
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inlined
 
 NOTHING, STARTED, SENT, FAILED_CREATION, MASKED = range(5)
 SLOWDOWN_MEMORY = 0.05
 """Weight of the newest start in the moving average of the zone's slowdown."""
 
 
-@kernel
+@inlined
 def decide(s: State, e: int, action: int, facts: NDArray[Any]) -> int:
     """Carry out an action for the head instance.
 
@@ -63,7 +63,7 @@ def decide(s: State, e: int, action: int, facts: NDArray[Any]) -> int:
     Returns:
         STARTED, SENT, FAILED_CREATION, or MASKED (nothing was changed).
     """
-    head = s.instance[e, s.active[e, 0]].group_head
+    head = s.instance[e, s.active[e, 0].row].group_head
     task = s.instance[e, head].task
     n_machines = s.machine.shape[1]
     if action < 0 or action >= n_machines + s.peer.shape[1]:
@@ -85,7 +85,7 @@ def decide(s: State, e: int, action: int, facts: NDArray[Any]) -> int:
     return FAILED_CREATION
 
 
-@kernel
+@inlined
 def start(s: State, e: int, row: int, machine: int, facts: NDArray[Any]) -> None:
     """Start an instance: its duration is fixed now, its finish is known."""
     task = s.instance[e, row].task
@@ -107,26 +107,27 @@ def start(s: State, e: int, row: int, machine: int, facts: NDArray[Any]) -> None
     s.instance[e, row].start_us = s.zone[e].now_us
     s.instance[e, row].finish_us = s.zone[e].now_us + duration_us
     s.instance[e, row].sequence = s.zone[e].sequence
+    key = (s.instance[e, row].finish_us, s.zone[e].sequence, 0)
     s.zone[e].sequence += 1
-    push(s.running[e], s.zone[e].finish_size, row, s.instance[e], s.task[e], BY_TIME)
+    push(s.running[e], s.zone[e].finish_size, key, row)
     s.zone[e].finish_size += 1
     write_facts(s, e, row, facts)
     facts[FACT_COST] = cost_of(s, e, row)
 
 
-@kernel
+@inlined
 def cost_of(s: State, e: int, row: int) -> float:
     """Return price x largest share of the machine x duration over the reference duration."""
     machine = s.instance[e, row].machine
     task = s.instance[e, row].task
     share = 0.0
     for r in range(s.request.shape[2]):
-        share = max(share, s.request[e, task, r] / s.capacity[machine, r])
+        share = max(share, s.request[e, task, r] * s.per_unit[machine, r])
     duration_s = (s.instance[e, row].finish_us - s.instance[e, row].start_us) * 1e-6
     return s.machine[e, machine].price * share * duration_s / s.task[e, task].reference_s
 
 
-@kernel
+@inlined
 def write_facts(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
     """Fill the plain facts (model.FACTS) and the shares of an instance that has just started."""
     task = s.instance[e, row].task
@@ -154,7 +155,7 @@ def write_facts(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
         facts[N_PLAIN_FACTS + 3 * n_resources + r] = s.request[e, task, r] / max(total, 1.0)
 
 
-@kernel
+@inlined
 def fail_creation(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
     """An infeasible pick: the creation fails, the instance is retried at a release or a window."""
     s.instance[e, row].failed_creations += 1
@@ -173,7 +174,7 @@ def fail_creation(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
     facts[FACT_IS_FAILED] = 1.0
 
 
-@kernel
+@inlined
 def send(s: State, e: int, peer: int) -> None:
     """Offload the head instance to a peer; it leaves at the window's end, its time is counted now."""
     row = take_head(s, e)

@@ -1,6 +1,6 @@
 """The queue of a zone: groups of waiting instances, the head, and what fits where."""
 
-from marl_sched.cluster.kernels.heaps import BY_QUEUE, pop, push
+from marl_sched.cluster.kernels.heaps import pop, push
 from marl_sched.cluster.model import (
     PEER_ALLOCATABLE,
     PEER_FREE,
@@ -9,10 +9,10 @@ from marl_sched.cluster.model import (
     WAITING,
     State,
 )
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inlined, kernel
 
 
-@kernel
+@inlined
 def fits(s: State, e: int, machine: int, task: int) -> bool:
     """Return whether a machine takes placements and has the task's request free."""
     if s.machine[e, machine].status != UP:
@@ -23,7 +23,7 @@ def fits(s: State, e: int, machine: int, task: int) -> bool:
     return True
 
 
-@kernel
+@inlined
 def machine_is_open(s: State, e: int, machine: int, task: int) -> bool:
     """Return whether a machine is unmasked: it fits, or placement is unmasked and it is up."""
     if s.parameters[0].is_masked == 1:
@@ -31,7 +31,7 @@ def machine_is_open(s: State, e: int, machine: int, task: int) -> bool:
     return s.machine[e, machine].status == UP
 
 
-@kernel
+@inlined
 def peer_is_open(s: State, e: int, peer: int, row: int) -> bool:
     """Return whether an instance may be offloaded to a peer.
 
@@ -61,7 +61,7 @@ def peer_is_open(s: State, e: int, peer: int, row: int) -> bool:
     return False
 
 
-@kernel
+@inlined
 def found_group(s: State, e: int, first: int, last: int, ready_us: int) -> None:
     """Make the instances first..last (contiguous rows of one task) a waiting group."""
     for row in range(first, last + 1):
@@ -74,16 +74,27 @@ def found_group(s: State, e: int, first: int, last: int, ready_us: int) -> None:
     activate(s, e, last)
 
 
-@kernel
+@inlined
 def activate(s: State, e: int, group: int) -> None:
     """Put a group in the active heap, behind those of its priority and ready time."""
     s.instance[e, group].sequence = s.zone[e].sequence
     s.zone[e].sequence += 1
-    push(s.active[e], s.zone[e].active_size, group, s.instance[e], s.task[e], BY_QUEUE)
+    queue_group(s, e, group)
+
+
+@inlined
+def queue_group(s: State, e: int, group: int) -> None:
+    """Put a group in the active heap at the place it has by its sequence."""
+    key = (
+        -s.task[e, s.instance[e, group].task].priority,
+        s.instance[e, group].ready_us,
+        s.instance[e, group].sequence,
+    )
+    push(s.active[e], s.zone[e].active_size, key, group)
     s.zone[e].active_size += 1
 
 
-@kernel
+@inlined
 def count_waiting(s: State, e: int, row: int, change: int) -> None:
     """Add `change` instances of a row's task to the waiting count and requests."""
     s.zone[e].waiting += change
@@ -91,14 +102,14 @@ def count_waiting(s: State, e: int, row: int, change: int) -> None:
         s.queue_request[e, r] += change * s.request[e, s.instance[e, row].task, r]
 
 
-@kernel
+@inlined
 def take_head(s: State, e: int) -> int:
     """Remove the instance at the head of the queue from its group and return its row."""
-    group = s.active[e, 0]
+    group = s.active[e, 0].row
     row = s.instance[e, group].group_head
     s.instance[e, group].group_count -= 1
     if s.instance[e, group].group_count == 0:
-        pop(s.active[e], s.zone[e].active_size, s.instance[e], s.task[e], BY_QUEUE)
+        pop(s.active[e], s.zone[e].active_size)
         s.zone[e].active_size -= 1
     else:
         s.instance[e, group].group_head = s.instance[e, row].next
@@ -106,7 +117,7 @@ def take_head(s: State, e: int) -> int:
     return row
 
 
-@kernel
+@inlined
 def set_aside(s: State, e: int, group: int) -> None:
     """Put a group among those that are retried when capacity frees or a window opens."""
     s.aside[e, s.zone[e].aside_size] = group
@@ -120,15 +131,14 @@ def retry_aside(s: State, e: int, machine: int) -> None:
     for at in range(s.zone[e].aside_size):
         group = s.aside[e, at]
         if machine < 0 or machine_is_open(s, e, machine, s.instance[e, group].task):
-            push(s.active[e], s.zone[e].active_size, group, s.instance[e], s.task[e], BY_QUEUE)
-            s.zone[e].active_size += 1
+            queue_group(s, e, group)
         else:
             s.aside[e, kept] = group
             kept += 1
     s.zone[e].aside_size = kept
 
 
-@kernel
+@inlined
 def has_choice(s: State, e: int, row: int) -> bool:
     """Return whether at least one machine or peer is unmasked for an instance."""
     task = s.instance[e, row].task
@@ -141,16 +151,16 @@ def has_choice(s: State, e: int, row: int) -> bool:
     return False
 
 
-@kernel
+@inlined
 def find_head(s: State, e: int) -> bool:
     """Bring an instance that has a choice to the head of the queue; return whether there is one."""
     while s.zone[e].active_size > 0:
-        group = s.active[e, 0]
+        group = s.active[e, 0].row
         if has_choice(s, e, s.instance[e, group].group_head):
             return True
         if s.parameters[0].is_strict == 1:
             return False
-        pop(s.active[e], s.zone[e].active_size, s.instance[e], s.task[e], BY_QUEUE)
+        pop(s.active[e], s.zone[e].active_size)
         s.zone[e].active_size -= 1
         set_aside(s, e, group)
     return False

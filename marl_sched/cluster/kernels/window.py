@@ -13,7 +13,7 @@ from marl_sched.cluster.kernels.messages import (
     write_notices,
     write_offloads,
 )
-from marl_sched.cluster.kernels.placement import decide, write_facts
+from marl_sched.cluster.kernels.placement import MASKED, decide, write_facts
 from marl_sched.cluster.kernels.queue import find_head, retry_aside
 from marl_sched.cluster.model import (
     FACT_DURATION_S,
@@ -44,14 +44,21 @@ def advance(s: State, e: int, until_us: int) -> bool:
 
 
 @kernel
-def advance_rows(s: State, rows: NDArray[np.int64], until_us: int) -> int:
-    """Advance the replicas in rows (B,); move those that need a decision to the front, count them."""
+def advance_rows(s: State, rows: NDArray[np.int64], until_us: int) -> tuple[int, int]:
+    """Advance the replicas in rows (B,); move those that need a decision to the front.
+
+    Returns:
+        How many need a decision, and how many instances have died with their machines.
+    """
     kept = 0
+    deaths = 0
     for at in range(len(rows)):
-        if advance(s, rows[at], until_us):
-            rows[kept] = rows[at]
+        e = rows[at]
+        if advance(s, e, until_us):
+            rows[kept] = e
             kept += 1
-    return kept
+        deaths += s.zone[e].void_size
+    return kept, deaths
 
 
 @kernel
@@ -61,10 +68,17 @@ def decide_rows(
     actions: NDArray[np.int64],
     facts: NDArray[Any],
     outcomes: NDArray[np.int64],
-) -> None:
-    """Carry out one action (B,) per replica of rows (B,); facts (B, F) and outcomes (B,) are set."""
+) -> bool:
+    """Carry out one action (B,) per replica of rows (B,); facts (B, F) and outcomes (B,) are set.
+
+    Returns:
+        Whether no action was masked.
+    """
+    is_fine = True
     for at in range(len(rows)):
         outcomes[at] = decide(s, rows[at], actions[at], facts[at])
+        is_fine = is_fine and outcomes[at] != MASKED
+    return is_fine
 
 
 @kernel

@@ -73,12 +73,21 @@ from marl_sched.envs.observation import (
     ZONE_IMBALANCE,
     ZONE_UTILIZATION,
 )
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inlined, kernel
 
 BOUND = 10.0
-PER_RESOURCE_SCRATCH = 8
-"""Rows of the scratch array (8, R) of zone totals."""
-COUNT, TOTAL, SQUARES, FREE, CAPACITY, LARGEST, ALLOCATABLE, SD = range(8)
+(
+    COUNT,
+    TOTAL,
+    SQUARES,
+    FREE,
+    CAPACITY,
+    LARGEST,
+    ALLOCATABLE,
+    SD,
+    PER_COUNT,
+    PER_LARGEST,
+) = range(10)
 
 
 @kernel
@@ -91,11 +100,11 @@ def observe_rows(
     mask: NDArray[np.bool_],
 ) -> None:
     """Write the observations of the replicas rows (B,) to the first B rows of the arrays."""
-    scratch = np.zeros((PER_RESOURCE_SCRATCH, s.capacity.shape[1]))
+    scratch = np.zeros((10, s.capacity.shape[1]))
     n_machines = s.machine.shape[1]
     for at in range(len(rows)):
         e = rows[at]
-        row = s.instance[e, s.active[e, 0]].group_head
+        row = s.instance[e, s.active[e, 0].row].group_head
         slot = sum_up_zone(s, e, scratch)
         n_open = 0
         for machine in range(n_machines):
@@ -116,9 +125,9 @@ def observe_rows(
         zone[at, PEER_CHOICES] = n_peers_open / max(1, s.peer.shape[1])
 
 
-@kernel
+@inlined
 def sum_up_zone(s: State, e: int, scratch: NDArray[Any]) -> int:
-    """Fill scratch (8, R) with the zone's totals; return the machine with the most free cpu."""
+    """Fill scratch (10, R) with the zone's totals; return the machine with the most free cpu."""
     scratch[:] = 0.0
     slot = -1
     for machine in range(s.machine.shape[1]):
@@ -139,16 +148,18 @@ def sum_up_zone(s: State, e: int, scratch: NDArray[Any]) -> int:
             scratch[LARGEST, r] = max(scratch[LARGEST, r], float(s.capacity[machine, r]))
     for r in range(s.capacity.shape[1]):
         scratch[SD, r] = deviation(scratch[COUNT, r], scratch[TOTAL, r], scratch[SQUARES, r])
+        scratch[PER_COUNT, r] = 1.0 / max(scratch[COUNT, r], 1.0)
+        scratch[PER_LARGEST, r] = 1.0 / max(scratch[LARGEST, r], 1.0)
     return slot
 
 
-@kernel
+@inlined
 def bounded(value: float) -> float:
     """Clip a feature to the documented bounds."""
     return min(BOUND, max(-BOUND, value))
 
 
-@kernel
+@inlined
 def write_machine(
     s: State, e: int, row: int, machine: int, scratch: NDArray[Any], out: NDArray[np.float32]
 ) -> None:
@@ -162,17 +173,15 @@ def write_machine(
     total = 0.0
     squares = 0.0
     for r in range(n_resources):
-        capacity = s.capacity[machine, r]
-        free = s.free[e, machine, r] / capacity
-        asked = s.request[e, task, r] / capacity
+        per_unit = s.per_unit[machine, r]
+        free = s.free[e, machine, r] * per_unit
+        asked = s.request[e, task, r] * per_unit
         allocated = 1.0 - free + asked
         now = utilization(s, e, machine, r, 0.0)
         after = utilization(s, e, machine, r, s.known_use[e, task, r])
-        change = deviation(
-            scratch[COUNT, r],
-            scratch[TOTAL, r] + after - now,
-            scratch[SQUARES, r] + after * after - now * now,
-        )
+        mean = (scratch[TOTAL, r] + after - now) * scratch[PER_COUNT, r]
+        squares_after = (scratch[SQUARES, r] + after * after - now * now) * scratch[PER_COUNT, r]
+        change = math.sqrt(max(0.0, squares_after - mean * mean))
         at = N_PLAIN_CANDIDATE + r
         out[at + FREE_SHARE * n_resources] = bounded(free)
         out[at + FREE_SHARE_AFTER * n_resources] = bounded(free - asked)
@@ -183,7 +192,7 @@ def write_machine(
         out[at + IMBALANCE_CHANGE * n_resources] = bounded(
             (change - scratch[SD, r]) * scratch[COUNT, r]
         )
-        out[at + RELATIVE_SIZE * n_resources] = capacity / max(scratch[LARGEST, r], 1.0)
+        out[at + RELATIVE_SIZE * n_resources] = s.capacity[machine, r] * scratch[PER_LARGEST, r]
         alignment += asked * free
         largest_share = max(largest_share, asked)
         total += allocated
@@ -204,14 +213,14 @@ def write_machine(
         out[at] = 0.0
 
 
-@kernel
+@inlined
 def is_late(s: State, e: int, row: int, after_us: float) -> float:
     """Return 1 if an instance that starts `after_us` from now starts late, else 0."""
     waited_us = s.zone[e].now_us - s.instance[e, row].ready_us + after_us
     return 1.0 if waited_us > s.task[e, s.instance[e, row].task].latest_wait_us else 0.0
 
 
-@kernel
+@inlined
 def write_peer(
     s: State, e: int, row: int, peer: int, scratch: NDArray[Any], out: NDArray[np.float32]
 ) -> None:
@@ -269,7 +278,7 @@ def write_peer(
     out[FITS_LARGEST_SLOT] = fits_slot
 
 
-@kernel
+@inlined
 def write_instance(
     s: State, e: int, row: int, scratch: NDArray[Any], out: NDArray[np.float32]
 ) -> None:
@@ -287,7 +296,7 @@ def write_instance(
     out[FINISH_SLACK] = bounded((s.task[e, task].latest_finish_us - waited_us) / mean_us)
     out[HOPS_LEFT] = bounded(s.parameters[0].max_hops - s.instance[e, row].hops)
     out[RESTARTS] = bounded(s.instance[e, row].restarts)
-    out[GROUP] = bounded(math.log1p(s.instance[e, s.active[e, 0]].group_count))
+    out[GROUP] = bounded(math.log1p(s.instance[e, s.active[e, 0].row].group_count))
     out[JOB_LEFT] = bounded(math.log1p(job_left))
     out[PRIORITY] = bounded(s.task[e, task].priority)
     for r in range(n_resources):
@@ -300,7 +309,7 @@ def write_instance(
         )
 
 
-@kernel
+@inlined
 def write_zone(s: State, e: int, scratch: NDArray[Any], out: NDArray[np.float32]) -> None:
     """Write the zone's features, the choices apart, to out (Z,)."""
     n_resources = s.capacity.shape[1]
