@@ -13,6 +13,7 @@ come back when it is aborted are not to blame. Once somebody has answered, the e
 all of them, and the silent ones are.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -128,7 +129,7 @@ class RoundDriver:
             self._call_off(waiting, attempt, str(error) or type(error).__name__)
             raise
         if is_overdue:
-            reason = f"no reply within {self._limits.deadline_s:g} s (deadline_s)"
+            reason = f"no reply within {self._bound(is_deadline=True)}"
             self._call_off(waiting, attempt, reason)
             if not attempt.lost:
                 raise RunError(f"{reason} from any zone, though all still run")
@@ -145,31 +146,32 @@ class RoundDriver:
         Returns:
             Whether time is up and nobody has answered, so that nobody can be blamed yet.
         """
-        start = self._now()
-        grace_ends: float | None = None
+        deadline = self._now() + self._limits.deadline_s
+        grace_ends = math.inf
         aborted: dict[str, str] = {}
         while waiting and not attempt.lost:
             if self._stop.is_set():
                 raise Stopped("the run was asked to stop")
             self._take(waiting, attempt, check, aborted)
             now = self._now()
-            if grace_ends is None and len(attempt.replies) >= self._limits.quorum:
+            if grace_ends == math.inf and len(attempt.replies) >= self._limits.quorum:
                 grace_ends = now + self._limits.grace_s
-            if waiting and not attempt.lost:
-                if now - start >= self._limits.deadline_s:
-                    if not attempt.replies:
-                        return True
-                    bound = f"{self._limits.deadline_s:g} s (deadline_s)"
-                    attempt.lost |= dict.fromkeys(waiting.values(), f"no reply within {bound}")
-                elif grace_ends is not None and now >= grace_ends:
-                    bound = f"{self._limits.grace_s:g} s of the others' (grace_s)"
-                    attempt.lost |= dict.fromkeys(waiting.values(), f"no reply within {bound}")
-                else:
-                    self._stop.wait(self._limits.poll_s)
+            if not waiting or now < min(deadline, grace_ends):
+                self._stop.wait(self._limits.poll_s if waiting else 0)
+            elif not attempt.replies:
+                return True
+            else:
+                reason = f"no reply within {self._bound(now >= deadline)}"
+                attempt.lost |= dict.fromkeys(waiting.values(), reason)
         if aborted and not attempt.lost:
             zone, reason = next(iter(aborted.items()))
             raise RunError(f"{zone}: the exchange was aborted though no zone failed: {reason}")
         return False
+
+    def _bound(self, is_deadline: bool) -> str:
+        if is_deadline:
+            return f"{self._limits.deadline_s:g} s (federation.deadline_s)"
+        return f"{self._limits.grace_s:g} s of the others (federation.grace_s)"
 
     def _take(
         self,

@@ -17,12 +17,15 @@ from marl_sched.files import write_atomically
 from marl_sched.observation import Layout
 from marl_sched.search import Scorer, SearchLog, SearchProgress, SearchSpace, Weights, search
 
+_MAX_REPLICAS = 64
+
 
 def score_weights(experiment: Experiment, weights: Weights) -> float:
     """Return the mean objective of one set of weights over the episodes of the tune split."""
-    player = EpisodePlayer(experiment, experiment.evaluation.replicas)
-    layout = Layout(tuple(experiment.resources))
     episodes = range(experiment.tuning.episodes)
+    # A rule decides the same whatever is simulated beside it: the larger the batch the faster.
+    player = EpisodePlayer(experiment, min(len(episodes), _MAX_REPLICAS))
+    layout = Layout(tuple(experiment.resources))
     metrics = player.play(lambda zone: TunedRule(layout, weights), "tune", episodes)
     return float(metrics["objective"].mean())
 
@@ -56,7 +59,6 @@ def tune(
         "episodes": settings.episodes,
         "evaluations": settings.evaluations,
         "random_share": settings.random_share,
-        "replicas": experiment.evaluation.replicas,
     }
     log = SearchLog(path.with_suffix(".evaluations.jsonl"), identity)
     space = SearchSpace(

@@ -53,9 +53,7 @@ def after(round_number: int) -> Callable[[RoundDone], None]:
 
 def test_weights_are_the_mean_of_the_zones_weighted_by_decisions(tmp_path: Path) -> None:
     run_doubles(tmp_path / "run", experiment_of("training.rounds=1"))
-    committed = RunFolder.resume(
-        tmp_path / "run", experiment_of("training.rounds=1")
-    ).committed
+    committed = RunFolder.resume(tmp_path / "run", experiment_of("training.rounds=1")).committed
     step = (10 * 0.11 + 20 * 0.21 + 30 * 0.31) / 60
     assert committed is not None
     for name, first in FIRST.items():
@@ -177,7 +175,7 @@ def test_zone_that_hangs_is_lost_at_the_deadline(tmp_path: Path) -> None:
     )
     # The others waited for it in the exchange: they were silent too, but are not to blame.
     assert list(events[0].lost) == ["zone_1"]
-    assert "no reply within 0.3 s (deadline_s)" in events[0].lost["zone_1"]
+    assert "no reply within 0.3 s (federation.deadline_s)" in events[0].lost["zone_1"]
     assert [line["zone"] for line in lines(tmp_path / "run", "train")] == ["zone_0", "zone_2"]
 
 

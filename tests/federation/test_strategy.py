@@ -84,9 +84,7 @@ def without(record: str) -> Callable[[RecordDict], None]:
         (without("report"), r"a: the reply has no record 'report'"),
     ],
 )
-def test_bad_update_is_refused_by_name(
-    change: Callable[[RecordDict], None], message: str
-) -> None:
+def test_bad_update_is_refused_by_name(change: Callable[[RecordDict], None], message: str) -> None:
     content = reply_of(np.ones(11))
     change(content)
     with pytest.raises(AggregationError, match=message):

@@ -130,5 +130,7 @@ def written(path: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in files}
 
 
-def _moved(weights: Mapping[str, NDArray[np.float32]], step: float) -> dict[str, NDArray[np.float32]]:
+def _moved(
+    weights: Mapping[str, NDArray[np.float32]], step: float
+) -> dict[str, NDArray[np.float32]]:
     return {name: tensor + np.float32(step) for name, tensor in weights.items()}

@@ -6,6 +6,7 @@ the binding resource that background use leaves free, at the zone's mean speed) 
 Shapes: J jobs, T tasks, N instances, R resources.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,9 +102,10 @@ class _Window:
 def _start(experiment: Experiment, workload: TraceWorkload, split: str, episode: int) -> int:
     """Return the trace second at which an episode begins: the same for all zones."""
     earliest, end = workload.test_arrivals_s if split == "test" else workload.train_arrivals_s
-    latest = max(int(earliest), int(end - experiment.episode.horizon_s))
+    first = math.ceil(earliest)
+    latest = max(first, math.floor(end - experiment.episode.horizon_s))
     generator = random_stream(experiment.seed, split, episode, "", "trace-window")
-    return int(generator.integers(int(earliest), latest + 1))
+    return int(generator.integers(first, latest + 1))
 
 
 def _open_window(
