@@ -77,11 +77,13 @@ class RunFolder:
         Raises:
             RunError: The folder exists and is not empty, or cannot be created.
         """
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(f"{path}: exists already; give another folder, or --resume to go on")
         folder = cls(path)
+        # What a run leaves that was killed before its first file was whole.
+        remains = {f"{folder.config_path.name}.tmp"}
+        if path.exists() and not (path.is_dir() and {p.name for p in path.iterdir()} <= remains):
+            raise RunError(f"{path}: exists already; give another folder, or --resume to go on")
         try:
-            folder._checkpoints.mkdir(parents=True, exist_ok=True)
+            path.mkdir(parents=True, exist_ok=True)
             text = dump_config(experiment)
             write_atomically(folder.config_path, lambda file: file.write(text.encode()))
         except OSError as error:
@@ -160,6 +162,7 @@ class RunFolder:
         }
         arrays = {f"online/{name}": tensor for name, tensor in checkpoint.online.items()}
         arrays |= {f"ema/{name}": tensor for name, tensor in checkpoint.ema.items()}
+        self._checkpoints.mkdir(exist_ok=True)
         path = self._checkpoints / f"round-{checkpoint.round_number:05d}.npz"
         write_arrays(path, "checkpoint", meta, arrays)
         self.committed = checkpoint

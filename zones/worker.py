@@ -97,9 +97,10 @@ class ZoneWorker:
         clock = _Clock()
         self._begin(order)
         validation = None
+        validation_start_s = clock.seconds
         if order.validates:
             validation = self._score(self._policy(weights, order.round_number - 1))
-        validation_s = clock.seconds
+        validation_s = clock.seconds - validation_start_s
         self._learner.load_weights(
             {**self._learner.weights(), **weights.online},
             {**self._learner.averaged_weights(), **weights.ema},

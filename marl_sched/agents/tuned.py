@@ -28,26 +28,26 @@ _DECIMALS = 6
 a tie between equal machines."""
 
 _PRIOR = {
-    # feature: (hand-set weight, spread of the search). Offload decisions compare both kinds, so
-    # both are in units of the objective: expected_duration and cost carry its .5, the change of the
-    # standard deviation is multiplied by what an instance of 80 s weighs in a zone's mean.
-    "machine.speed": (0.0, 0.5),
+    # feature: (hand-set weight, spread of the search). Both kinds are compared, so both are in about
+    # the same units, those of the objective: cost carries its .5, and a change of the standard
+    # deviation times the machines weighs 5, as an instance of 80 s does in a zone's mean.
+    "machine.speed": (0.5, 0.7),
     "machine.price": (0.0, 0.2),
     "machine.alignment": (0.0, 1.0),
     "machine.allocation_gap": (-0.5, 1.0),
-    "machine.expected_duration": (-0.5, 1.0),
+    "machine.expected_duration": (-1.0, 1.0),
     "machine.expected_late": (-1.0, 1.0),
-    "machine.expected_slack": (0.1, 0.3),
+    "machine.expected_slack": (0.35, 0.3),
     "machine.running": (0.0, 0.2),
     "machine.takes_largest_slot": (-0.1, 0.4),
     "machine.cost": (-0.5, 0.8),
-    "peer.is_peer": (-1.5, 1.5),
-    "peer.speed": (0.0, 0.5),
+    "peer.is_peer": (-1.8, 1.0),
+    "peer.speed": (0.5, 0.7),
     "peer.price": (0.0, 0.2),
-    "peer.expected_duration": (-0.5, 1.0),
+    "peer.expected_duration": (-1.0, 1.0),
     "peer.expected_late": (-1.0, 1.0),
-    "peer.expected_slack": (0.1, 0.3),
-    "peer.running": (-0.2, 0.3),
+    "peer.expected_slack": (0.45, 0.3),
+    "peer.running": (-0.4, 0.3),
     "peer.digest_age": (0.0, 0.3),
     "peer.sent_share": (-1.0, 2.0),
     "peer.transfer": (-0.5, 0.5),

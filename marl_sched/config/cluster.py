@@ -115,7 +115,7 @@ class Cluster(Model):
     """Fixed part of the transfer time of an offload."""
     offload_s_per_gib: NonNegative = 0.5
     """Transfer time per GiB of requested memory."""
-    peer_queue_allowance: Share = 0.0
+    peer_queue_allowance: Share = 0.25
     """A peer stays unmasked while what was sent since its digest is within its free capacity plus
     this share of its allocatable capacity."""
     max_restarts: NonNegativeInt = 3

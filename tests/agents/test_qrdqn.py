@@ -295,6 +295,8 @@ def test_acting_uses_new_weights_at_once() -> None:
     for sign, best in ((1.0, 2), (-1.0, 0)):
         learner.load_weights(_linear(agent, sign))
         assert learner.act(observation).tolist() == [best]
+    learner.load_state(_learner(agent, **_linear(agent, 1.0)).state())
+    assert learner.act(observation).tolist() == [2]
 
 
 def test_averaged_network_is_a_plain_mean_at_first() -> None:

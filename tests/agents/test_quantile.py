@@ -5,11 +5,11 @@ import torch
 from marl_sched.agents.quantile import midpoints, quantile_huber_loss, quantile_huber_loss_eager
 
 
-def _values(kappa: float) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _values(kappa: float, n_target: int = 8) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """B=3, N=5, M=8: a swapped axis cannot pass. Differences lie on both sides of kappa."""
     generator = torch.Generator().manual_seed(7)
     online = 2 * max(kappa, 1) * torch.randn(3, 5, generator=generator)
-    target = 2 * max(kappa, 1) * torch.randn(3, 8, generator=generator)
+    target = 2 * max(kappa, 1) * torch.randn(3, n_target, generator=generator)
     return online.requires_grad_(), target, midpoints(5)
 
 
@@ -31,18 +31,20 @@ def _slow_loss(
     return total / len(online) / target.shape[1]
 
 
+@pytest.mark.parametrize("n_target", [3, 7, 8])  # the kernel takes four at a time
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 1.0, 4.0])
 @pytest.mark.parametrize("loss", [quantile_huber_loss, quantile_huber_loss_eager])
-def test_loss_is_that_of_the_slow_loop(loss, kappa: float) -> None:
-    online, target, taus = _values(kappa)
+def test_loss_is_that_of_the_slow_loop(loss, kappa: float, n_target: int) -> None:
+    online, target, taus = _values(kappa, n_target)
     assert loss(online, target, taus, kappa).item() == pytest.approx(
         _slow_loss(online, target, taus, kappa), rel=1e-5
     )
 
 
+@pytest.mark.parametrize("n_target", [3, 7, 8])
 @pytest.mark.parametrize("kappa", [0.0, 0.3, 1.0, 4.0])
-def test_fused_gradient_is_that_of_autograd(kappa: float) -> None:
-    online, target, taus = _values(kappa)
+def test_fused_gradient_is_that_of_autograd(kappa: float, n_target: int) -> None:
+    online, target, taus = _values(kappa, n_target)
     (3 * quantile_huber_loss_eager(online, target, taus, kappa)).backward()
     expected = online.grad.clone()
     online.grad = None

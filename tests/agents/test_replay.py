@@ -149,6 +149,20 @@ def test_full_ring_overwrites_the_oldest_and_counts_late_rewards() -> None:
         assert batch.returns[row] == pytest.approx(value)
 
 
+def test_reused_slots_forget_their_last_decision() -> None:
+    replay = _replay(1, n_slots=10)
+    _play(replay, [10], [0])
+    replay.end_episode()
+    _play(replay, [10], [10], is_settled=False)
+    assert replay.sample(8, np.random.default_rng(1)) is None
+    for number in range(4):
+        _settle(replay, 0, number, 1.0)
+    batch = replay.sample(100, np.random.default_rng(1))
+    assert batch is not None
+    assert {t for _, t, _ in _drawn(batch)} == {10, 11}
+    np.testing.assert_allclose(batch.returns, 1.75)
+
+
 def test_sampling_is_uniform_over_replicas_of_unequal_length() -> None:
     replay = _replay()
     _play(replay, [5, 50], [0, 0])
