@@ -199,7 +199,7 @@ class RoundDriver:
 
     def _call_off(self, waiting: dict[str, str], attempt: Attempt, reason: str) -> None:
         """Abort the exchange and wait for who still runs; who does not come back is lost too."""
-        pass
+        self._exchange.abort(reason)
         deadline = self._now() + self._limits.abort_s
         waiting = {key: zone for key, zone in waiting.items() if zone not in attempt.lost}
         while waiting and self._now() < deadline:

@@ -1,18 +1,20 @@
 """Compiled kernels, kept on disk under a name that changes with their sources.
 
 numba keys its cache by the file of the function it compiles, so a cached caller does not notice
-that a kernel it calls in another file has changed. Here the folder's name carries a hash of all
-kernel sources and the versions of Python and numba: a stale kernel is in another folder.
+that a kernel it calls in another file has changed, nor a constant that it imports. Here the
+folder's name carries a hash of all kernel sources, of the modules of ours that they import, and the
+versions of Python and numba: a stale kernel is in another folder.
 """
 
+import ast
 import hashlib
 import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -21,11 +23,36 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def sources_hash(root: Path) -> str:
-    """Return a hash of every file in a folder named `kernels` below `root`."""
+    """Return a hash of the files that kernels are compiled from.
+
+    These are every file in a folder named `kernels` below the package folder `root`, and every
+    module of the package that they import, directly or not: constants are compiled in.
+    """
     digest = hashlib.sha256(f"{sys.version_info[:2]} {numba.__version__}".encode())
-    for path in sorted(root.rglob("kernels/*.py")):
+    found: set[Path] = set()
+    new = set(root.rglob("kernels/*.py"))
+    while new:
+        found |= new
+        new = {module for path in new for module in _imported(path, root)} - found
+    for path in sorted(found):
         digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]
+
+
+def _imported(path: Path, root: Path) -> Iterator[Path]:
+    """Yield the files of the package `root` that a file's absolute imports name."""
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            file = root.parent.joinpath(*name.split("."))
+            for candidate in (file.with_suffix(".py"), file / "__init__.py"):
+                if file.is_relative_to(root) and candidate.is_file():
+                    yield candidate
 
 
 def _cache_folder() -> Path:
@@ -39,8 +66,12 @@ def _cache_folder() -> Path:
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
-        fallback = Path(tempfile.gettempdir()) / f"marl-sched-kernels-{os.getuid()}" / folder.name
-        fallback.mkdir(parents=True, exist_ok=True, mode=0o700)
+        own = Path(tempfile.gettempdir()) / f"marl-sched-kernels-{os.getuid()}"
+        own.mkdir(exist_ok=True, mode=0o700)
+        if own.stat().st_uid != os.getuid():  # compiled code is loaded from there
+            own = Path(tempfile.mkdtemp(prefix=own.name))
+        fallback = own / folder.name
+        fallback.mkdir(exist_ok=True)
         _logger.warning("%s is not writable: compiled kernels go to %s", folder, fallback)
         return fallback
 
@@ -49,9 +80,17 @@ CACHE_FOLDER = _cache_folder()
 """Where this process reads and writes compiled kernels."""
 
 
+_WARM = CACHE_FOLDER / "warm"
+
+
 def is_cold() -> bool:
-    """Return whether no kernel has been compiled for these sources yet."""
-    return not any(CACHE_FOLDER.rglob("*.nbi"))
+    """Return whether the kernels of these sources have not all been compiled yet."""
+    return not _WARM.exists()
+
+
+def mark_warm() -> None:
+    """Note that all kernels of these sources are compiled."""
+    _WARM.touch()
 
 
 def kernel(function: _F) -> _F:
@@ -62,18 +101,18 @@ def kernel(function: _F) -> _F:
 def inlined(function: _F) -> _F:
     """Compile a small function that its callers take in whole.
 
-    A state of some forty arrays is passed as hundreds of words: a call would cost more than the work.
+    A state of some forty arrays is passed as hundreds of words: a call would cost more than
+    the work.
     """
     return _compile(function, forceinline=True)
 
 
 def _compile(function: _F, forceinline: bool) -> _F:
-    outside = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(CACHE_FOLDER)
+    config: Any = numba.config
+    outside = config.CACHE_DIR
+    config.CACHE_DIR = str(CACHE_FOLDER)
     try:
-        compiled: _F = numba.njit(
-            cache=True, nogil=True, forceinline=forceinline, error_model="numpy"
-        )(function)
+        decorate = numba.njit(cache=True, nogil=True, forceinline=forceinline, error_model="numpy")
+        return cast(_F, decorate(function))
     finally:
-        numba.config.CACHE_DIR = outside
-    return compiled
+        config.CACHE_DIR = outside

@@ -165,7 +165,7 @@ def plot_utilization(
                 share = recording.utilization[zone][:, :, index]  # (T, M)
                 spread = float(np.nanstd(share, axis=1).mean())
                 image = _draw_heat_map(axes, share, window_s)
-                title = f"{policy}: {zone}, std {spread:.3f}"
+                title = f"{policy}: {zone}, mean std {spread:.3f}"
                 axes.set_title(title, loc="left")
                 if column == 0:
                     axes.set_ylabel("machine")

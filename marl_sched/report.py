@@ -91,7 +91,7 @@ def objective_parts(experiment: Experiment) -> list[ObjectivePart]:
     parts = [
         ObjectivePart("late starts", "late_start_rate", weights.late),
         ObjectivePart("finish violations", "finish_violation_rate", weights.finish_violation),
-        ObjectivePart("slowdown - 1", "mean_slowdown", weights.slowdown, offset=-1.0),
+        ObjectivePart("(slowdown - 1)", "mean_slowdown", weights.slowdown, offset=-1.0),
         *(
             ObjectivePart(
                 f"imbalance {short_name(resource)}",

@@ -36,7 +36,7 @@ class ObjectivePart:
     @property
     def title(self) -> str:
         """What a plot calls the term."""
-        return self.label if self.weight == 1 else f"({self.label}) x {self.weight:g}"
+        return self.label if self.weight == 1 else f"{self.weight:g} x {self.label}"
 
     def weighted(self, row: Row) -> Row:
         """Return the metric's row as the term's."""
@@ -79,7 +79,7 @@ def main_table(evaluation: Evaluation, parts: Sequence[ObjectivePart]) -> str:
     lines = []
     for name in order:
         objective = rows[name, "objective"]
-        cells = [name if name in evaluation.origin["fixed_rules"] else f"**{name}**"]
+        cells = [f"**{name}**" if name in _learned(evaluation) else name]
         cells += [_number(objective.mean), _interval(objective.ci95_low, objective.ci95_high)]
         cells += [_number(rows[name, metric].mean) for metric in metrics]
         if has_latency:

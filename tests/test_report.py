@@ -166,7 +166,7 @@ def test_parts_of_the_objective_add_up(experiment: Experiment) -> None:
     assert labels == [
         "late starts",
         "finish violations",
-        "slowdown - 1",
+        "(slowdown - 1)",
         "imbalance cpu",
         "imbalance memory",
         "cost",

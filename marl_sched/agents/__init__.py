@@ -1,1 +1,1 @@
-
+"""Policies and learners: they see arrays only."""

@@ -144,6 +144,19 @@ def make_policy(
     return FixedRule(name, layout)
 
 
+def rule_factory(
+    name: str, layout: Layout, experiment: Experiment, tuned_folder: Path | None = None
+) -> Callable[[str], Policy]:
+    """Return a function from a zone's name to a new rule for it, as `evaluate` takes it.
+
+    Arguments and errors are those of `make_policy`; the tuned weights are read once.
+    """
+    first = make_policy(name, layout, experiment, tuned_folder)
+    if isinstance(first, TunedRule):
+        return lambda zone: first  # it has no state that zones could share
+    return lambda zone: make_policy(name, layout, experiment)
+
+
 class FixedRule:
     """A rule that scores every machine and takes the best."""
 

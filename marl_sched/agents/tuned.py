@@ -28,9 +28,9 @@ _DECIMALS = 6
 a tie between equal machines."""
 
 _PRIOR = {
-    # feature: (hand-set weight, spread of the search). Both kinds are compared, so both are in about
-    # the same units, those of the objective: cost carries its .5, and a change of the standard
-    # deviation times the machines weighs 5, as an instance of 80 s does in a zone's mean.
+    # feature: (hand-set weight, spread of the search). Both kinds are compared, so both are in
+    # about the same units, those of the objective: cost carries its .5, and a change of the
+    # standard deviation times the machines weighs 5, as an instance of 80 s does in a zone's mean.
     "machine.speed": (0.5, 0.7),
     "machine.price": (0.0, 0.2),
     "machine.alignment": (0.0, 1.0),

@@ -36,8 +36,7 @@ def book_errors(state: State) -> list[str]:
             ),
             "running instances of each machine": count == state.machine["running"][e],
             "number of waiting instances": waiting.sum() == state.zone["waiting"][e],
-            "requests of waiting instances": request[waiting].sum(axis=0)
-            == state.queue_request[e],
+            "requests of waiting instances": request[waiting].sum(axis=0) == state.queue_request[e],
         }
         errors += [f"replica {e}: {name}" for name, holds in checks.items() if not np.all(holds)]
     return errors

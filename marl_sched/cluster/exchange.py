@@ -74,13 +74,17 @@ class LocalExchange:
     """The exchange within one process: a barrier that can be aborted."""
 
     def __init__(self, zone_names: Iterable[str], timeout_s: float = 600.0) -> None:
-        """Serve the zones named; `collect` waits at most `timeout_s` for the slowest of them."""
+        """Serve the zones named.
+
+        `collect` waits at most `timeout_s` for the slowest of them, then aborts for everybody.
+        """
         self._names = tuple(sorted(zone_names))
         self._timeout_s = timeout_s
         self._changed = threading.Condition()
         self._posted: dict[int, dict[str, Outbox]] = {}
         self._to_collect: dict[int, set[str]] = {}
         self._aborted: str | None = None
+        self._attempt = 0
 
     @property
     def zone_names(self) -> tuple[str, ...]:
@@ -106,14 +110,20 @@ class LocalExchange:
         """Wait for all outboxes of a step; see Exchange."""
         end = time.monotonic() + self._timeout_s
         with self._changed:
-            while zone not in self._to_collect.get(step, ()):
+            attempt = self._attempt
+            while zone not in self._to_collect.get(step, ()) or attempt != self._attempt:
                 self._raise_if_aborted()
-                if not self._changed.wait(max(0.0, end - time.monotonic())):
+                if attempt != self._attempt:
+                    raise ExchangeAborted(f"step {step}: a new attempt has begun")
+                remaining_s = end - time.monotonic()
+                if remaining_s <= 0:
                     missing = set(self._names) - set(self._posted.get(step, ()))
-                    raise ExchangeAborted(
+                    self.abort(
                         f"step {step}: no word of {', '.join(sorted(missing))} for "
                         f"{self._timeout_s:g} s"
                     )
+                else:
+                    self._changed.wait(remaining_s)
             self._raise_if_aborted()
             posted = self._posted[step]
             self._to_collect[step].remove(zone)
@@ -134,6 +144,8 @@ class LocalExchange:
             self._posted.clear()
             self._to_collect.clear()
             self._aborted = None
+            self._attempt += 1
+            self._changed.notify_all()
 
     def _raise_if_aborted(self) -> None:
         if self._aborted is not None:

@@ -1,4 +1,4 @@
-"""The machines of a zone: what they are, what happens to them in an episode, their background use."""
+"""The machines of a zone, what happens to them in an episode, and their background use."""
 
 from dataclasses import dataclass
 
@@ -45,7 +45,11 @@ def build_machines(experiment: Experiment, zone: Zone) -> Machines:
 
 
 def draw_events(experiment: Experiment, zone: Zone, split: str, episode: int) -> NDArray[np.void]:
-    """Return the machine events (V,) of one episode, configured and random, by time."""
+    """Return the machine events (V,) of one episode, configured and random, by time.
+
+    A machine with configured events has no random ones: a random return must not bring back what
+    was to stay away.
+    """
     rows = [
         (round(event.at_s * MICROSECONDS), event.machine, EVENT_KINDS[event.kind])
         for event in zone.machine_events
@@ -53,7 +57,10 @@ def draw_events(experiment: Experiment, zone: Zone, split: str, episode: int) ->
     if zone.failures is not None:
         generator = stream(experiment.seed, split, episode, zone.name, "failures")
         end_s = experiment.episode.horizon_s + experiment.episode.drain_s
+        configured = {event.machine for event in zone.machine_events}
         for machine in range(zone.n_machines):
+            if machine in configured:
+                continue
             at_s = generator.exponential(zone.failures.mean_up_s)
             while at_s < end_s:
                 back_s = at_s + generator.exponential(zone.failures.mean_down_s)

@@ -9,9 +9,9 @@ units, real use float64 in the same units.
     NOT_READY         the episode's table: a parent task has not finished
     WAITING           in a group of the active heap or set aside
     RUNNING           start; machine, start_us and finish_us are set
-    FINISHED          the finish event, or a finish notice of the peer
+    FINISHED          the finish event
     FAILED            its job failed: it died more than max_restarts times
-    OFFLOADED         sent to a peer; the row stays until the peer's finish notice
+    OFFLOADED         sent to a peer, for good: the zone where it ends scores it
     IN_TRANSIT        sent by a peer, not yet here
 
 A group is the waiting instances of one task that became ready together. Its id is its last

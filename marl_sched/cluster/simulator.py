@@ -143,7 +143,7 @@ class ZoneSimulator:
         window.deliver_digest(self.state, self.peers.index(peer), digests)
 
     def finish_episode(self) -> tuple[NDArray[np.int64], Array]:
-        """Score what has not finished; return replicas (K,) and facts (K, F) of unplaced offloads."""
+        """Score what has not finished; return replicas (K,), facts (K, F) of unplaced offloads."""
         count = window.count_unplaced(self.state)
         replicas = np.empty(count, np.int64)
         facts = np.zeros((count, N_PLAIN_FACTS + 4 * self.state.capacity.shape[1]))

@@ -25,6 +25,25 @@ class Entry:
 
 
 COMMANDS = {
+    "demo": Entry(
+        "demo:demo",
+        "Train three zones on a real hour of Alibaba's cluster and compare them with rules.",
+    ),
+    "train": Entry(
+        "training:train", "Train the zones' agents and average them, all in this process."
+    ),
+    "evaluate": Entry(
+        "evaluating:evaluate",
+        "Compare policies over the same held-out episodes; write a report and plots.",
+    ),
+    "tune": Entry(
+        "tuning:tune",
+        "Tune the weights of the rule `tuned`: random search, then steps around the best.",
+    ),
+    "compile": Entry(
+        "warm_up:compile_kernels",
+        "Compile the simulator's and the learner's kernels, if they are not yet.",
+    ),
     "show-config": Entry(
         "show_config:show_config",
         "Print a configuration with every default written out, or the JSON schema.",

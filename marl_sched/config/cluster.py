@@ -85,7 +85,7 @@ class Zone(Model):
     machine_events: list[MachineEvent] = Field(default=[])
     """Machines that join, drain, fail or return at set times."""
     failures: Failures | None = None
-    """Random failures; null: none."""
+    """Random failures of the machines without `machine_events`; null: none."""
     background: BackgroundUse | None = None
     """Use by online services beside the jobs; null: none."""
 

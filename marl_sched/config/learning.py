@@ -45,8 +45,8 @@ class Reward(Model):
     """outcome: penalty of the change in the zone's standard deviations x reference duration x
     imbalance_rate."""
     imbalance_rate: Positive | None = None
-    """outcome: instances per second of a zone, which turns a change held for a while into a share of
-    the objective; default: measured on the zone's tune episodes."""
+    """outcome: instances per second of a zone, which turns a change held for a while into its
+    part of the objective; default: measured on the zone's tune episodes."""
     externality: NonNegative = 0.0
     """outcome: penalty per instance-minute of waiting imposed on the queue behind."""
     failed_creation: NonNegative = 2.0

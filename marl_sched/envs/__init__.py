@@ -1,1 +1,1 @@
-
+"""What agents see and are rewarded for, as arrays and as a PettingZoo environment."""

@@ -14,7 +14,7 @@ def check_env(env: ClusterEnv, n_steps: int = 1_000, seed: int = 0) -> None:
     """Play random unmasked actions and check the contract at every step.
 
     Observations lie in their spaces; at least one action is unmasked, `idle` exactly for agents
-    without a decision; nothing terminates and all agents are truncated together; the machines' books
+    without a decision; nothing terminates, all agents are truncated together; the machines' books
     balance; masked actions raise; two resets with one seed play alike.
 
     Raises:

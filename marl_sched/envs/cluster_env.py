@@ -1,7 +1,7 @@
 """The cluster as a PettingZoo environment: zones are agents, one episode at a time."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium import spaces
@@ -36,7 +36,7 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
         action_mask    (M + P + 1,) int8   1 where the action may be taken
         =============  ==================  ======================================================
 
-    All features lie in [-10, 10]. Action: machine m is m, peer p is M + p, M + P is `idle`, which is
+    All features lie in [-10, 10]. Action: machine m is m, peer p is M + p, M + P is `idle`: it is
     all that is unmasked for an agent without a decision. Rewards: what was settled since the last
     step (envs/reward.py); `infos[agent]["settlements"]` names the decisions: (decision, reward)
     pairs, and `infos[agent]["decision"]` the number of the one that is due, or -1.
@@ -44,7 +44,11 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
     Version 1.
     """
 
-    metadata = {"name": "marl_sched_cluster_v1", "render_modes": [], "is_parallelizable": True}
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "marl_sched_cluster_v1",
+        "render_modes": [],
+        "is_parallelizable": True,
+    }
 
     def __init__(
         self,
@@ -59,7 +63,7 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
             config: The experiment.
             zones: Zones hosted here; the others are reached through `exchange`. All by default.
             exchange: Needed when not all zones are hosted here; calls then wait for the others.
-            on_masked_action: raise, or idle: count it (`masked_actions`) and leave the decision due.
+            on_masked_action: raise, or idle: count it (`masked_actions`), the decision stays due.
 
         Raises:
             ConfigError: An unknown zone, or no exchange for the zones that are not hosted here.
@@ -133,10 +137,12 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
         """Carry out one action per agent.
 
         Raises:
-            PlacementError: An action is masked and `on_masked_action` is raise.
+            PlacementError: An action is masked and `on_masked_action` is raise; nothing was done.
         """
-        for name in self.agents:
-            self._act(name, int(actions[name]))
+        allowed = [name for name in self.agents if self._is_allowed(name, int(actions[name]))]
+        for name in allowed:
+            if self._due[name] is not None:
+                self._zones[name].step(np.array([actions[name]], np.int64))
         self._play_on()
         infos = self._infos()
         rewards = {
@@ -159,7 +165,8 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
     def metrics(self) -> dict[str, float]:
         """Return the metrics of a finished episode over the zones hosted here."""
         sums = [zone.finish() for zone in self._zones.values()]
-        return {name: float(values[0]) for name, values in episode_metrics(self.config, sums).items()}
+        metrics = episode_metrics(self.config, sums)
+        return {name: float(values[0]) for name, values in metrics.items()}
 
     def book_errors(self, agent: str) -> list[str]:
         """Return what does not add up in an agent's machines and queue; see cluster/books.py."""
@@ -176,22 +183,21 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
             name: ZoneEnv(config, name, self._exchange, n_replicas=1)
             for name in self.possible_agents
         }
+        self._empty = {name: _empty_observation(zone) for name, zone in self._zones.items()}
         self._due: dict[str, Observation | None] = dict.fromkeys(self.possible_agents)
 
-    def _act(self, name: str, action: int) -> None:
-        zone, due = self._zones[name], self._due[name]
-        idle = zone.n_machines + len(zone.peers)
-        if due is None and action == idle:
-            return
-        if due is None or not 0 <= action < idle or not due.mask[0, action]:
-            self.masked_actions += 1
-            if self._raises:
-                raise PlacementError(
-                    f"zone {name}: action {action} is masked; the observation's action_mask "
-                    f"allows {np.flatnonzero(self._mask(zone, due)).tolist()}"
-                )
-            return
-        zone.step(np.array([action], np.int64))
+    def _is_allowed(self, name: str, action: int) -> bool:
+        zone = self._zones[name]
+        mask = self._mask(zone, self._due[name])
+        if 0 <= action < len(mask) and mask[action]:
+            return True
+        self.masked_actions += 1
+        if self._raises:
+            raise PlacementError(
+                f"zone {name}: action {action} is masked; the observation's action_mask "
+                f"allows {np.flatnonzero(mask).tolist()}"
+            )
+        return False
 
     def _play_on(self) -> None:
         """Move time on until a hosted zone has a decision or the episode is over."""
@@ -219,13 +225,7 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
         zone, due = self._zones[name], self._due[name]
         mask = self._mask(zone, due)
         if due is None:
-            space = self._observation_spaces[name]
-            empty = {
-                key: np.zeros(box.shape, np.float32)
-                for key, box in space.spaces.items()
-                if key != "action_mask"
-            }
-            return {**empty, "action_mask": mask}
+            return {**self._empty[name], "action_mask": mask}
         return {
             "instance": due.instance[0].copy(),
             "machines": due.candidates[0, : zone.n_machines].copy(),
@@ -259,8 +259,17 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
                 "machines": box(zone.n_machines, candidate),
                 "peers": box(len(zone.peers), candidate),
                 "zone": box(len(layout.zone)),
-                "action_mask": spaces.Box(
-                    0, 1, (zone.n_machines + len(zone.peers) + 1,), np.int8
-                ),
+                "action_mask": spaces.Box(0, 1, (zone.n_machines + len(zone.peers) + 1,), np.int8),
             }
         )
+
+
+def _empty_observation(zone: ZoneEnv) -> AgentObservation:
+    """Return what an agent without a decision sees, the mask apart."""
+    layout = zone.layout
+    return {
+        "instance": np.zeros(len(layout.instance), np.float32),
+        "machines": np.zeros((zone.n_machines, len(layout.candidate)), np.float32),
+        "peers": np.zeros((len(zone.peers), len(layout.candidate)), np.float32),
+        "zone": np.zeros(len(layout.zone), np.float32),
+    }

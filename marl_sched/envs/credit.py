@@ -105,6 +105,25 @@ class Credit:
             chosen = signs == sign
             self._tell_sender(replicas[chosen], rows[chosen], messages[chosen, S_REWARD], sign)
 
+    def copy_replica(self, source: int, target: int) -> None:
+        """Make a replica's credit, settled or to be sent, a copy of another's."""
+        self.settle()
+        self._make_room()
+        self._credited[target] = self._credited[source]
+        if self._replica:
+            settled = self.take_settlements()
+            keeps = settled.replica != target
+            copied = settled.replica == source
+            amounts = settled.reward
+            self._settle(settled.replica[keeps], settled.decision[keeps], amounts[keeps])
+            of_target = np.full(int(copied.sum()), target, np.int64)
+            self._settle(of_target, settled.decision[copied], amounts[copied])
+        if self._messages:
+            messages = np.concatenate(self._messages)
+            copies = messages[messages[:, REPLICA] == source]
+            copies[:, REPLICA] = target
+            self._messages = [messages[messages[:, REPLICA] != target], copies]
+
     def take_settlements(self) -> Settlements:
         """Return what was settled since the last call."""
         self.settle()

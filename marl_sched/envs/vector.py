@@ -47,9 +47,7 @@ class Recording:
 class VectorEnv:
     """All zones of an experiment, E replicas side by side, in the calling thread."""
 
-    def __init__(
-        self, experiment: Experiment, n_replicas: int, with_rewards: bool = True
-    ) -> None:
+    def __init__(self, experiment: Experiment, n_replicas: int, with_rewards: bool = True) -> None:
         """Host every zone of the experiment; without rewards nothing is settled."""
         self.experiment = experiment
         self.n_replicas = n_replicas
@@ -80,6 +78,11 @@ class VectorEnv:
         for zone in self.zones.values():
             zone.receive()
 
+    def copy_replica(self, source: int, target: int) -> None:
+        """Make a replica an exact copy of another in every zone, for what-if play."""
+        for zone in self.zones.values():
+            zone.copy_replica(source, target)
+
     def run(
         self, policies: Mapping[str, ActingPolicy], split: str, episodes: Sequence[int]
     ) -> dict[str, NDArray[np.float64]]:
@@ -96,9 +99,7 @@ class VectorEnv:
         latency_us = 1e6 * self.decision_s / max(1, self.decisions)
         return {**metrics, "decision_latency_us": np.full(self.n_replicas, latency_us)}
 
-    def record(
-        self, policies: Mapping[str, ActingPolicy], split: str, episode: int
-    ) -> Recording:
+    def record(self, policies: Mapping[str, ActingPolicy], split: str, episode: int) -> Recording:
         """Play one episode in the first replica and return what happened, for plots."""
         self._start(policies, split, [episode] * self.n_replicas)
         names = list(self.zones)

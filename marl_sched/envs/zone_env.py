@@ -93,10 +93,8 @@ class ZoneEnv:
         Raises:
             ValueError: There is not one episode a replica.
         """
-        if len(episodes) != self.n_replicas:
-            raise ValueError(f"{len(episodes)} episodes for {self.n_replicas} replicas")
         experiment, zone = self.experiment, self.simulator.zone
-        self.simulator.reset(
+        self.begin_with(
             [
                 EpisodeInput(
                     draw_workload(experiment, zone, split, episode),
@@ -106,6 +104,16 @@ class ZoneEnv:
                 for episode in episodes
             ]
         )
+
+    def begin_with(self, inputs: Sequence[EpisodeInput]) -> None:
+        """Start one given episode in each replica, as `begin` does with drawn ones.
+
+        Raises:
+            ValueError: There is not one episode a replica.
+        """
+        if len(inputs) != self.n_replicas:
+            raise ValueError(f"{len(inputs)} episodes for {self.n_replicas} replicas")
+        self.simulator.reset(inputs)
         self._credit.reset()
         self._rows = np.zeros(0, np.int64)
         self._step = 0
@@ -195,6 +203,19 @@ class ZoneEnv:
                 self._credit.never_placed(*unplaced)
         self._closings += 1
 
+    def copy_replica(self, source: int, target: int) -> None:
+        """Make a replica an exact copy of another, due decision and pending credit included.
+
+        An offloaded instance has a row in both zones: copy the replica in every zone.
+        """
+        self.simulator.copy_replica(source, target)
+        self._credit.copy_replica(source, target)
+        self._cluster_imbalance[target] = self._cluster_imbalance[source]
+        rows = set(self._rows.tolist()) - {target}
+        if source in rows:
+            rows.add(target)
+        self._rows = np.array(sorted(rows), np.int64)
+
     def settlements(self) -> Settlements:
         """Return the rewards settled since the last call; several for one decision add up."""
         return self._credit.take_settlements()
@@ -224,7 +245,7 @@ class ZoneEnv:
 
         def for_me(rows: list[NDArray[np.float64]]) -> NDArray[np.float64]:
             together = np.concatenate(rows)
-            return together[together[:, TO] == mine]
+            return np.asarray(together[together[:, TO] == mine])
 
         for outbox in outboxes:
             if outbox.digests is not None and outbox.zone != self.name:

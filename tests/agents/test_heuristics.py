@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from marl_sched.agents.heuristics import FIXED_RULES, FixedRule, RoundRobin, make_policy
+from marl_sched.agents.heuristics import (
+    FIXED_RULES,
+    FixedRule,
+    RoundRobin,
+    make_policy,
+    rule_factory,
+)
 from marl_sched.agents.tuned import TunedRule, default_weights
 from marl_sched.config import Experiment, load_config
 from marl_sched.errors import ConfigError
@@ -190,6 +196,15 @@ def test_random_picks_every_unmasked_machine_about_equally() -> None:
     assert counts[1] == 0
     # Binomial(3000, 1/3): six standard deviations are 155.
     assert np.abs(counts[[0, 2, 3]] - 1000).max() < 155
+
+
+def test_zones_do_not_share_a_rule_that_has_state(base: Experiment) -> None:
+    make = rule_factory("round-robin", LAYOUT, base)
+    first, second = make("zone_0"), make("zone_1")
+    for rule in (first, second):
+        rule.reset(1, np.random.default_rng(0))
+    taken = [int(rule.act(observe(3))[0]) for rule in (first, first, second)]
+    assert taken == [0, 1, 0]
 
 
 def test_unknown_rule_is_named(base: Experiment) -> None:

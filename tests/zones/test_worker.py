@@ -23,7 +23,7 @@ def experiment_of(*overrides: str) -> Experiment:
     settings = (
         ZONE,
         "episode={horizon_s: 60.0, drain_s: 60.0}",
-        "training={replicas: 2, rounds: 4, validation_episodes: 3}",
+        "training={replicas: 2, rounds: 4, validation_episodes: 5}",
         "agent={hidden: [8], n_quantiles: 4, warmup_decisions: 10, batch_size: 16, "
         "decisions_per_update: 2, n_step: 3, replay_mib: 1}",
     )
@@ -161,7 +161,7 @@ def test_validation_scores_the_given_weights_and_trains_nothing() -> None:
     report = worker.validate(pair, order_of(1, validates=True))
     assert report.weights is None
     assert report.validation is not None
-    assert report.validation["sums"].shape[0] == 3
+    assert report.validation["sums"].shape[0] == 5
     validated_first = worker.train_round(pair, order_of(1, validates=True))
     np.testing.assert_array_equal(
         validated_first.validation["sums"],  # type: ignore[index]  # it was asked for

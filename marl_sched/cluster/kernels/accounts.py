@@ -55,13 +55,12 @@ def score_instance(s: State, e: int, row: int, end_us: int, has_finished: bool) 
     s.sums[e, SUM_INSTANCES] += 1.0
     s.sums[e, SUM_WAIT_S] += wait_us * 1e-6
     s.sums[e, SUM_SLOWDOWN] += slowdown
-    s.sums[e, SUM_CREATIONS] += failed + 1.0
-    s.sums[e, SUM_FAILED_CREATIONS] += failed
+    starts = s.instance[e, row].restarts + (1 if has_started else 0)
+    s.sums[e, SUM_CREATIONS] += failed + max(starts, 1)
+    s.sums[e, SUM_FAILED_CREATIONS] += failed + (1 if starts == 0 else 0)
     if has_started:
         s.sums[e, SUM_STARTED] += 1.0
         s.sums[e, SUM_COST] += cost_of(s, e, row)
-    else:
-        s.sums[e, SUM_FAILED_CREATIONS] += 1.0
     if wait_us > s.task[e, task].latest_wait_us:
         s.sums[e, SUM_LATE] += 1.0
     if not has_finished:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from marl_sched.cluster.kernels.machines import deviation, utilization, zone_moments
 from marl_sched.cluster.model import (
     ABSENT,
+    N_PLAIN_SUMS,
     N_SHAPES,
     PEER_ALLOCATABLE,
     PEER_FREE,
@@ -18,7 +19,6 @@ from marl_sched.cluster.model import (
     SUM_MEMORY_OVERUSE,
     SUM_PRICE,
     SUM_SAMPLES,
-    N_PLAIN_SUMS,
     UP,
     State,
 )

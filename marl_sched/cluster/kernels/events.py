@@ -1,9 +1,9 @@
-"""What happens at its time: finishes, machine events, background use, arrivals, the episode's end."""
+"""What happens at its time: finishes, machine events, background use, arrivals, the end."""
 
 from marl_sched.cluster.kernels.accounts import score_instance, score_job, score_task
 from marl_sched.cluster.kernels.heaps import pop, push
 from marl_sched.cluster.kernels.machines import set_background, take
-from marl_sched.cluster.kernels.queue import count_waiting, found_group, retry_aside, take_head
+from marl_sched.cluster.kernels.queue import found_group, retry_aside
 from marl_sched.cluster.model import (
     ABSENT,
     DRAIN,
@@ -13,10 +13,8 @@ from marl_sched.cluster.model import (
     FINISHED,
     NOT_READY,
     OFFLOADED,
-    RUNNING,
     SUM_RESTARTS,
     UP,
-    WAITING,
     State,
 )
 from marl_sched.kernel_cache import inlined, kernel
@@ -99,7 +97,9 @@ def leave_task(s: State, e: int, row: int) -> None:
     s.job[e, job].tasks_left -= 1
     if s.job[e, job].tasks_left == 0:
         latest_us = s.task[e, task].finish_us
-        for other in range(s.job[e, job].first_task, s.job[e, job].first_task + s.job[e, job].n_tasks):
+        for other in range(
+            s.job[e, job].first_task, s.job[e, job].first_task + s.job[e, job].n_tasks
+        ):
             latest_us = max(latest_us, s.task[e, other].finish_us)
         score_job(s, e, job, latest_us)
     first = s.task[e, task].first_child

@@ -1,4 +1,4 @@
-"""Binary heaps that carry their keys: what is compared lies together, not scattered over the rows."""
+"""Binary heaps that carry their keys: what is compared lies together in memory."""
 
 from typing import Any
 

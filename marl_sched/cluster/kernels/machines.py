@@ -59,9 +59,7 @@ def set_background(s: State, e: int, step: int) -> None:
             used = s.series[e, step, machine, r]
             s.use[e, machine, r] += used - s.background[e, machine, r]
             s.background[e, machine, r] = used
-            allocatable = max(
-                0, s.capacity[machine, r] - s.reserved[machine, r] - int(math.ceil(used))
-            )
+            allocatable = max(0, s.capacity[machine, r] - s.reserved[machine, r] - math.ceil(used))
             s.free[e, machine, r] += allocatable - s.allocatable[e, machine, r]
             s.allocatable[e, machine, r] = allocatable
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from marl_sched.cluster.kernels.events import leave_task
 from marl_sched.cluster.kernels.heaps import push
-from marl_sched.cluster.model import FAILED, FINISHED, IN_TRANSIT, State
+from marl_sched.cluster.model import IN_TRANSIT, State
 from marl_sched.kernel_cache import kernel
 
 REPLICA, TO, FROM, SEQUENCE, INSTANCE_ROW, TIME = range(6)
@@ -29,8 +29,9 @@ REPLICA, TO, FROM, SEQUENCE, INSTANCE_ROW, TIME = range(6)
     O_SIGMA,
     O_LATEST_WAIT,
     O_LATEST_FINISH,
-) = range(6, 18)
-N_OFFLOAD = 18
+    O_FAILED_CREATIONS,
+) = range(6, 19)
+N_OFFLOAD = 19
 """Plain columns of an offload; 3 R more follow."""
 N_FAILED = 6
 N_NOTICE = 7
@@ -63,6 +64,7 @@ def write_offloads(s: State, e: int, out: NDArray[Any], at: int) -> int:
         out[at, O_SIGMA] = s.task[e, task].known_sigma
         out[at, O_LATEST_WAIT] = s.task[e, task].latest_wait_us
         out[at, O_LATEST_FINISH] = s.task[e, task].latest_finish_us
+        out[at, O_FAILED_CREATIONS] = s.instance[e, row].failed_creations
         for r in range(n_resources):
             out[at, N_OFFLOAD + r] = s.request[e, task, r]
             out[at, N_OFFLOAD + n_resources + r] = s.instance_use[e, row, r]
@@ -83,7 +85,8 @@ def write_notices(s: State, e: int, out: NDArray[Any], at: int) -> int:
         out[at, SEQUENCE] = number
         out[at, INSTANCE_ROW] = s.instance[e, row].via_instance
         out[at, TIME] = s.instance[e, row].finish_us
-        out[at, N_FAILED] = 1.0 if s.instance[e, row].status == FAILED else 0.0
+        has_failed = s.instance[e, row].restarts > s.parameters[0].max_restarts
+        out[at, N_FAILED] = 1.0 if has_failed else 0.0
         at += 1
     s.zone[e].notice_size = 0
     return at
@@ -116,7 +119,7 @@ def receive_offload(s: State, message: NDArray[Any]) -> None:
     s.instance[e, row].hops = int(message[O_HOPS])
     s.instance[e, row].via_zone = int(message[FROM])
     s.instance[e, row].via_instance = int(message[INSTANCE_ROW])
-    s.instance[e, row].failed_creations = 0
+    s.instance[e, row].failed_creations = int(message[O_FAILED_CREATIONS])
     s.instance[e, row].work_us = int(message[O_WORK])
     s.instance[e, row].ready_us = int(message[O_READY])
     s.instance[e, row].transfer_us = int(message[O_TRANSFER])
@@ -141,7 +144,9 @@ def receive_notice(s: State, message: NDArray[Any]) -> None:
     has_failed = message[N_FAILED] == 1.0
     s.instance[e, row].finish_us = int(message[TIME])
     if s.instance[e, row].via_zone >= 0:
-        s.instance[e, row].status = FAILED if has_failed else FINISHED
+        # It stays OFFLOADED: the zone where it ended scores it. Its restarts tell of a failure.
+        if has_failed:
+            s.instance[e, row].restarts = s.parameters[0].max_restarts + 1
         s.notice[e, s.zone[e].notice_size] = row
         s.zone[e].notice_size += 1
     elif has_failed:

@@ -88,7 +88,6 @@ def decide(s: State, e: int, action: int, facts: NDArray[Any]) -> int:
 @inlined
 def start(s: State, e: int, row: int, machine: int, facts: NDArray[Any]) -> None:
     """Start an instance: its duration is fixed now, its finish is known."""
-    task = s.instance[e, row].task
     n_resources = s.request.shape[2]
     for r in range(n_resources):
         count, total, squares = zone_moments(s, e, r)
@@ -101,7 +100,7 @@ def start(s: State, e: int, row: int, machine: int, facts: NDArray[Any]) -> None
         facts[N_PLAIN_FACTS + 2 * n_resources + r] = total / max(count, 1.0)
     stretch = expected_stretch(s, e, machine, 0.0)
     s.zone[e].slowdown += SLOWDOWN_MEMORY * (stretch - s.zone[e].slowdown)
-    duration_us = max(1, int(round(s.instance[e, row].work_us * stretch)))
+    duration_us = max(1, round(s.instance[e, row].work_us * stretch))
     s.instance[e, row].status = RUNNING
     s.instance[e, row].machine = machine
     s.instance[e, row].start_us = s.zone[e].now_us
@@ -139,7 +138,9 @@ def write_facts(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
     facts[FACT_REFERENCE_S] = s.task[e, task].reference_s
     facts[FACT_LATE] = 1.0 if wait_us > s.task[e, task].latest_wait_us else 0.0
     facts[FACT_VIOLATED] = 1.0 if completion_us > s.task[e, task].latest_finish_us else 0.0
-    facts[FACT_VIOLATED_BY_WORK] = 1.0 if s.instance[e, row].work_us > s.task[e, task].latest_finish_us else 0.0
+    facts[FACT_VIOLATED_BY_WORK] = (
+        1.0 if s.instance[e, row].work_us > s.task[e, task].latest_finish_us else 0.0
+    )
     facts[FACT_COST] = 0.0
     facts[FACT_TRANSFER_S] = s.instance[e, row].transfer_us * 1e-6
     facts[FACT_BEHIND] = s.zone[e].waiting
@@ -176,14 +177,11 @@ def fail_creation(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
 
 @inlined
 def send(s: State, e: int, peer: int) -> None:
-    """Offload the head instance to a peer; it leaves at the window's end, its time is counted now."""
+    """Offload the head instance to a peer; its transfer begins now."""
     row = take_head(s, e)
     task = s.instance[e, row].task
-    transfer_us = int(
-        round(
-            s.parameters[0].offload_base_us
-            + s.parameters[0].offload_us_per_mib * s.request[e, task, 1]
-        )
+    transfer_us = round(
+        s.parameters[0].offload_base_us + s.parameters[0].offload_us_per_mib * s.request[e, task, 1]
     )
     s.instance[e, row].status = OFFLOADED
     s.instance[e, row].peer = peer

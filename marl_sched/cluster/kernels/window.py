@@ -1,4 +1,4 @@
-"""Play a window: advance replicas to their next decisions, carry decisions out, close the episode."""
+"""Play a window: advance replicas to their next decisions, carry them out, close the episode."""
 
 from typing import Any
 
@@ -153,7 +153,7 @@ def count_unplaced(s: State) -> int:
     for e in range(len(s.zone)):
         for row in range(s.zone[e].n_instances):
             status = s.instance[e, row].status
-            if s.instance[e, row].via_zone >= 0 and (status == WAITING or status == IN_TRANSIT):
+            if s.instance[e, row].via_zone >= 0 and status in (WAITING, IN_TRANSIT):
                 count += 1
     return count
 
@@ -165,7 +165,7 @@ def write_unplaced(s: State, replicas: NDArray[np.int64], facts: NDArray[Any]) -
     for e in range(len(s.zone)):
         for row in range(s.zone[e].n_instances):
             status = s.instance[e, row].status
-            if s.instance[e, row].via_zone < 0 or not (status == WAITING or status == IN_TRANSIT):
+            if s.instance[e, row].via_zone < 0 or status not in (WAITING, IN_TRANSIT):
                 continue
             replicas[at] = e
             s.instance[e, row].start_us = s.zone[e].now_us

@@ -144,7 +144,7 @@ def sum_up_zone(s: State, e: int, scratch: NDArray[Any]) -> int:
             if is_up:
                 scratch[FREE, r] += max(0, s.free[e, machine, r])
                 scratch[ALLOCATABLE, r] += s.allocatable[e, machine, r]
-            scratch[CAPACITY, r] += s.capacity[machine, r]
+                scratch[CAPACITY, r] += s.capacity[machine, r]
             scratch[LARGEST, r] = max(scratch[LARGEST, r], float(s.capacity[machine, r]))
     for r in range(s.capacity.shape[1]):
         scratch[SD, r] = deviation(scratch[COUNT, r], scratch[TOTAL, r], scratch[SQUARES, r])
@@ -192,7 +192,9 @@ def write_machine(
         out[at + IMBALANCE_CHANGE * n_resources] = bounded(
             (change - scratch[SD, r]) * scratch[COUNT, r]
         )
-        out[at + RELATIVE_SIZE * n_resources] = s.capacity[machine, r] * scratch[PER_LARGEST, r]
+        out[at + RELATIVE_SIZE * n_resources] = bounded(
+            s.capacity[machine, r] * scratch[PER_LARGEST, r]
+        )
         alignment += asked * free
         largest_share = max(largest_share, asked)
         total += allocated
@@ -230,8 +232,7 @@ def write_peer(
     mean_s = s.task[e, task].known_mean_s
     out[:] = 0.0
     transfer_us = (
-        s.parameters[0].offload_base_us
-        + s.parameters[0].offload_us_per_mib * s.request[e, task, 1]
+        s.parameters[0].offload_base_us + s.parameters[0].offload_us_per_mib * s.request[e, task, 1]
     )
     fits_slot = 1.0
     largest_share = 0.0
@@ -250,9 +251,7 @@ def write_peer(
             free - s.request[e, task, r] / allocatable
         )
         out[at + UTILIZATION * n_resources] = bounded(s.peer_amount[e, peer, PEER_UTILIZATION, r])
-        out[at + UTILIZATION_SD * n_resources] = bounded(
-            s.peer_amount[e, peer, PEER_IMBALANCE, r]
-        )
+        out[at + UTILIZATION_SD * n_resources] = bounded(s.peer_amount[e, peer, PEER_IMBALANCE, r])
         out[at + RELATIVE_SIZE * n_resources] = bounded(
             allocatable / max(scratch[ALLOCATABLE, r], 1.0)
         )
@@ -271,8 +270,7 @@ def write_peer(
         (s.zone[e].now_us - s.peer[e, peer].digest_us) / s.parameters[0].digest_period_us
     )
     out[SENT_SHARE] = bounded(
-        s.peer_amount[e, peer, PEER_SENT, 0]
-        / max(s.peer_amount[e, peer, PEER_ALLOCATABLE, 0], 1.0)
+        s.peer_amount[e, peer, PEER_SENT, 0] / max(s.peer_amount[e, peer, PEER_ALLOCATABLE, 0], 1.0)
     )
     out[TRANSFER] = bounded(transfer_us * 1e-6 / mean_s)
     out[FITS_LARGEST_SLOT] = fits_slot
