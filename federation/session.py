@@ -24,7 +24,7 @@ class RoundDone:
     Attributes:
         round_number: The last committed round.
         n_rounds: Rounds of the run.
-        seconds: Wall time since the event before.
+        seconds: Wall time of the round, or of the last validation.
         n_decisions: Decisions of all zones; 0 in the last event, which only validates.
         objective: Validation objective, if weights were scored: those of the round before, in the
             last event those of the last round.

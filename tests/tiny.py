@@ -223,17 +223,18 @@ class Cluster:
                 given(self.experiment, env.simulator.zone, one, e) for e, one in enumerate(each)
             ]
             env.begin_with(inputs)
-        self._opened()
+        self.opened()
         return self
 
     def draw(self, split: str, episodes: Sequence[int]) -> "Cluster":
         """Begin episodes of the configured workload."""
         for env in self.zones.values():
             env.begin(split, episodes)
-        self._opened()
+        self.opened()
         return self
 
-    def _opened(self) -> None:
+    def opened(self) -> None:
+        """Open the first window, once every zone has begun."""
         for env in self.zones.values():
             env.receive()
         self.settled = {name: {} for name in self.zones}

@@ -67,13 +67,14 @@ def draw_events(experiment: Experiment, zone: Zone, split: str, episode: int) ->
                 rows.append((round(at_s * MICROSECONDS), machine, FAIL))
                 rows.append((round(back_s * MICROSECONDS), machine, RETURN))
                 at_s = back_s + generator.exponential(zone.failures.mean_up_s)
-    return np.array(sorted(rows), EVENT)
+    # Of equal times the order of the file holds: `first_events` goes by it too.
+    return np.array(sorted(rows, key=lambda row: row[0]), EVENT)
 
 
 def first_events(zone: Zone) -> dict[int, str]:
     """Return the kind of each machine's first configured event, by machine."""
     first: dict[int, str] = {}
-    for event in sorted(zone.machine_events, key=lambda event: event.at_s):
+    for event in sorted(zone.machine_events, key=lambda event: round(event.at_s * MICROSECONDS)):
         first.setdefault(event.machine, event.kind)
     return first
 

@@ -52,10 +52,9 @@ def test_failure_loses_progress_and_queues_the_same_work_again() -> None:
 
 def test_only_what_ran_on_the_failed_machine_dies() -> None:
     experiment = tiny(
-        zone("a", machines(count=2, cpu=2000), machine_events=[_event(4.0, "fail", 0)]),
-        cluster=STILL,
+        zone("a", machines(count=2), machine_events=[_event(4.0, "fail", 0)]), cluster=STILL
     )
-    jobs = table(Job(0.0, [Task([10.0, 11.0, 12.0, 13.0])]))
+    jobs = table(Job(0.0, [Task([10.0, 11.0, 12.0, 13.0], (2000, 1024))]))
     cluster = Cluster(experiment).start({"a": jobs}).play()
     assert cluster.rows("a")["restarts"].tolist() == [1, 1, 0, 0]
     assert cluster.times("a", "start") == [12.0, 13.0, 0.0, 0.0]

@@ -173,7 +173,7 @@ def test_a_masked_action_changes_nothing_and_says_which() -> None:
     with pytest.raises(PlacementError, match=r"zone a, replica 0: action 0 is masked"):
         env.step(np.array([0]))
     for name, array in env.simulator.state._asdict().items():
-        assert array.tobytes() == before[name].tobytes(), name
+        assert np.array_equal(array, before[name]), name
 
 
 def test_no_decision_is_asked_for_while_nothing_is_open() -> None:

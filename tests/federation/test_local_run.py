@@ -115,9 +115,7 @@ def test_interrupt_in_the_middle_of_a_round_leaves_the_last_whole_one(
     assert written(tmp_path / "run") == written(whole)
 
 
-def test_keyboard_interrupt_ends_all_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keyboard_interrupt_ends_all_threads(tmp_path: Path) -> None:
     class PressedStop(threading.Event):
         def wait(self, timeout: float | None = None) -> bool:
             raise KeyboardInterrupt

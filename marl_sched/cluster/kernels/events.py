@@ -172,7 +172,9 @@ def kill_all(s: State, e: int, machine: int) -> None:
             push(heap, kept, (heap[at].first, heap[at].second, 0), row)
             kept += 1
     s.zone[e].finish_size = kept
-    # The free tail of `aside` holds the rows only until here: requeueing goes to the active heap.
+    # In the order of the rows, not of the heap. The free tail of `aside` holds them only until here:
+    # requeueing goes to the active heap.
+    dead[:n_dead].sort()
     for at in range(n_dead):
         kill(s, e, dead[at], machine)
 

@@ -37,6 +37,7 @@ def experiment(trace: str) -> Experiment:
             "workload.train_arrivals_s=[0.0, 120.0]",
             "workload.test_arrivals_s=[120.0, 200.0]",
             "workload.max_job_share=0.5",
+            "workload.load=0.8",
             "workload.load_tolerance=0.1",
             "episode.horizon_s=50.0",
             "zones=[{name: only, machines: [{count: 1, capacity: "
@@ -53,8 +54,20 @@ def test_real_hour_offers_the_configured_load_within_its_tolerance(name: str) ->
             table, account = draw(experiment, number, split, episode)
             load = offered_load(experiment, zone, table).max()
             assert load == pytest.approx(account.load)
-            assert load == pytest.approx(0.8, rel=0.02)
+            assert load == pytest.approx(experiment.workload.load, rel=0.02)
             check_table(table, experiment)
+
+
+@pytest.mark.parametrize(("name", "n_episodes"), [("demo", 60), ("alibaba-v2018", 4)])
+def test_every_window_of_the_real_hour_holds_enough_jobs(name: str, n_episodes: int) -> None:
+    experiment = load_config(CONFIGS / f"{name}.yaml")
+    accounts = [
+        draw(experiment, zone, split, episode)[1]
+        for zone in range(3)
+        for split in ("train", "test")
+        for episode in range(n_episodes)
+    ]
+    assert min(account.n_not_needed for account in accounts) > 100
 
 
 def test_equal_arguments_give_equal_bytes(experiment: Experiment) -> None:
