@@ -37,7 +37,9 @@ _CANDIDATE = (
     "expected_slack",  # time to the finish limit left after the expected finish, over the mean
     "running",  # log1p of running instances; peer: log1p of its queue
     "takes_largest_slot",  # 1 if the zone's largest free slot shrinks
-    "cost",  # price x largest share of the machine x expected duration over the known mean
+    # price x largest share of the machine x expected duration over the known mean; peer: of its
+    # largest machine
+    "cost",
     "digest_age",  # peer: age of its digest over the digest period
     "sent_share",  # peer: cpu sent there since its digest over its allocatable cpu
     "transfer",  # peer: transfer time over the known mean

@@ -15,6 +15,7 @@ from marl_sched.cluster.state import EpisodeInput
 from marl_sched.config import MICROSECONDS, Experiment, Zone
 from marl_sched.envs.zone_env import ZoneEnv
 from marl_sched.observation import Observation
+from marl_sched.workload.episodes import draw_workload
 from marl_sched.workload.table import InstanceTable
 
 Act = Callable[[str, Observation], NDArray[np.int64]]
@@ -53,10 +54,11 @@ def zone(name: str, *groups: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"name": name, "machines": list(groups) or [machines()], **more}
 
 
-def tiny(*zones: dict[str, Any], **changes: Any) -> Experiment:
+def tiny(*zones: dict[str, Any], has_gpus: bool = False, **changes: Any) -> Experiment:
     """Return an experiment of 60 s + 60 s in windows of 5 s, a digest every 10 s.
 
-    Mappings among the changes are merged into what stands there.
+    Mappings among the changes are merged into what stands there. With gpus, every machine has 4 and
+    every instance asks for 1, as a third resource.
     """
     values: dict[str, Any] = {
         "version": 1,
@@ -81,8 +83,36 @@ def tiny(*zones: dict[str, Any], **changes: Any) -> Experiment:
         "reward": {"imbalance_rate": 0.5},
     }
     for key, change in changes.items():
-        values[key] = {**values[key], **change} if isinstance(change, dict) else change
+        values[key] = {**values.get(key, {}), **change} if isinstance(change, dict) else change
+    if has_gpus:
+        values = _with_gpus(values)
     return Experiment.model_validate(values)
+
+
+def _with_gpus(values: dict[str, Any]) -> dict[str, Any]:
+    zones = [
+        {
+            **one,
+            "machines": [
+                {**group, "capacity": {**group["capacity"], "gpu": 4}} for group in one["machines"]
+            ],
+        }
+        for one in values["zones"]
+    ]
+    types = [
+        {
+            **one,
+            "request": {**one["request"], "gpu": 1},
+            "use": {**one["use"], "gpu": {"mean": 0.9, "sd": 0.2}},
+        }
+        for one in values["workload"]["task_types"]
+    ]
+    return {
+        **values,
+        "resources": ["cpu_milli", "memory_mib", "gpu"],
+        "zones": zones,
+        "workload": {**values["workload"], "task_types": types, "request_jitter": 0.0},
+    }
 
 
 @dataclass(frozen=True)
@@ -199,6 +229,7 @@ class Cluster:
     Attributes:
         settled: By zone, (replica, decision) -> rewards in the order they came.
         decided: By zone, (replica, decision, action) in the order they were taken.
+        drawn: By zone, the table of the first replica, where it was drawn.
     """
 
     experiment: Experiment
@@ -206,6 +237,7 @@ class Cluster:
     checks_books: bool = True
     settled: dict[str, dict[tuple[int, int], list[float]]] = field(default_factory=dict)
     decided: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
+    drawn: dict[str, InstanceTable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         exchange = LocalExchange(self.experiment.zone_names, timeout_s=20.0)
@@ -228,8 +260,10 @@ class Cluster:
 
     def draw(self, split: str, episodes: Sequence[int]) -> "Cluster":
         """Begin episodes of the configured workload."""
-        for env in self.zones.values():
+        for name, env in self.zones.items():
             env.begin(split, episodes)
+            drawn = draw_workload(self.experiment, env.simulator.zone, split, episodes[0])
+            self.drawn[name] = drawn
         self.opened()
         return self
 

@@ -78,7 +78,14 @@ def experiments(draw: st.DrawFn) -> Experiment:
     load = draw(st.sampled_from([0.5, 1.0]))
     seed = draw(st.integers(0, 1000))
     horizon = {"horizon_s": 40.0, "drain_s": 20.0}
-    return tiny(*zones, cluster=cluster, workload={"load": load}, episode=horizon, seed=seed)
+    return tiny(
+        *zones,
+        has_gpus=draw(st.booleans()),
+        cluster=cluster,
+        workload={"load": load},
+        episode=horizon,
+        seed=seed,
+    )
 
 
 def whole_inputs(experiment: Experiment) -> dict[str, EpisodeInput]:
