@@ -77,6 +77,7 @@ class ClusterEnv(ParallelEnv[str, AgentObservation, int]):  # type: ignore[misc]
         self.possible_agents = hosted
         self.agents: list[str] = []
         self.masked_actions = 0
+        self.render_mode: str | None = None
         self._raises = on_masked_action == "raise"
         self._own_exchange = exchange is None
         self._exchange = exchange or LocalExchange(config.zone_names)

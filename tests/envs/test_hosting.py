@@ -1,7 +1,6 @@
 """One trajectory, whoever hosts the zones, in whatever order, beside whatever replicas."""
 
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -150,10 +149,6 @@ def test_adding_a_zone_leaves_the_others_workloads_unchanged() -> None:
         new = draw_workload(after, config, "train", 4)
         for name, array in vars(old).items():
             assert np.array_equal(array, getattr(new, name)), name
-
-
-def _replay(experiment: Experiment, traces: Mapping[str, list[int]]) -> None:
-    """Nothing: here for the type of what is replayed."""
 
 
 def test_vector_env_and_cluster_env_agree_decision_by_decision() -> None:
@@ -314,7 +309,7 @@ def test_a_cloned_replica_plays_on_alike_and_touches_no_other() -> None:
     plain = VectorEnv(experiment, 3)
     plain.reset("train", [0, 1, 2])
 
-    def play(target: VectorEnv, n_windows: int, copies: bool) -> dict[str, list[Any]]:
+    def play(target: VectorEnv, n_windows: int) -> dict[str, list[Any]]:
         heard: dict[str, list[Any]] = {name: [] for name in target.zones}
         for _ in range(n_windows):
             for name, one in target.zones.items():
@@ -333,10 +328,10 @@ def test_a_cloned_replica_plays_on_alike_and_touches_no_other() -> None:
                 heard[name] += zip(*columns, strict=True)
         return heard
 
-    play(env, 7, copies=False)
-    play(plain, 7, copies=False)
+    play(env, 7)
+    play(plain, 7)
     env.copy_replica(0, 2)
-    ours, theirs = play(env, 60, copies=True), play(plain, 60, copies=False)
+    ours, theirs = play(env, 60), play(plain, 60)
     assert env.done
     assert plain.done
     for name, one in env.zones.items():

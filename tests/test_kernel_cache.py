@@ -1,0 +1,136 @@
+"""Compiled kernels never outlive their sources."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from marl_sched import kernel_cache
+from marl_sched.kernel_cache import sources_hash
+
+CALLEE = "from pkg.kernel_cache import {decorator}\n\n@{decorator}\ndef factor():\n    return {value}\n"
+CALLER = """
+from pkg.first.kernels.callee import factor
+from pkg.kernel_cache import kernel
+from pkg.model import OFFSET
+
+@kernel
+def answer(x):
+    return factor() * x + OFFSET
+"""
+PROGRAM = """
+from pkg.kernel_cache import CACHE_FOLDER, is_cold, mark_warm
+was_cold = is_cold()
+from pkg.second.kernels.caller import answer
+result = answer(10)
+mark_warm()
+print(result, was_cold, CACHE_FOLDER.name)
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A small package like ours: a kernel that calls one of another file and uses a constant."""
+    root = tmp_path / "pkg"
+    for folder in ("first/kernels", "second/kernels"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / "__init__.py").touch()
+        (root / folder).parent.joinpath("__init__.py").touch()
+    (root / "__init__.py").touch()
+    shutil.copy(kernel_cache.__file__, root / "kernel_cache.py")
+    (root / "model.py").write_text("OFFSET = 1\n")
+    (root / "first/kernels/callee.py").write_text(CALLEE.format(decorator="kernel", value=2))
+    (root / "second/kernels/caller.py").write_text(CALLER)
+    return root
+
+
+def _run(package: Path, cache: Path | None = None) -> tuple[int, bool, str, str]:
+    folder = package.parent / "cache" if cache is None else cache
+    environment = {
+        **os.environ,
+        "MARL_SCHED_KERNEL_CACHE": str(folder),
+        "TMPDIR": str(package.parent),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=package.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    answer, was_cold, name = done.stdout.split()
+    return int(answer), was_cold == "True", name, done.stderr
+
+
+@pytest.mark.parametrize("decorator", ["kernel", "inlined"])
+def test_a_changed_callee_in_another_file_changes_the_result(
+    package: Path, decorator: str
+) -> None:
+    callee = package / "first/kernels/callee.py"
+    callee.write_text(CALLEE.format(decorator=decorator, value=2))
+    assert _run(package)[:2] == (21, True)
+    callee.write_text(CALLEE.format(decorator=decorator, value=3))
+    assert _run(package)[:2] == (31, True)
+    callee.write_text(CALLEE.format(decorator=decorator, value=2))
+    assert _run(package)[:2] == (21, False)  # the first compilation is still good
+
+
+def test_a_changed_constant_outside_the_kernels_changes_the_result(package: Path) -> None:
+    assert _run(package)[:2] == (21, True)
+    (package / "model.py").write_text("OFFSET = 5\n")
+    assert _run(package)[:2] == (25, True)
+
+
+def test_an_unchanged_package_runs_from_the_cache(package: Path) -> None:
+    _run(package)
+    compiled = {path: path.stat().st_mtime_ns for path in (package.parent / "cache").rglob("*.nb*")}
+    assert compiled
+    assert _run(package)[:2] == (21, False)
+    after = {path: path.stat().st_mtime_ns for path in (package.parent / "cache").rglob("*.nb*")}
+    assert after == compiled
+
+
+def test_the_folders_name_depends_on_every_kernel_and_what_it_imports(package: Path) -> None:
+    names = {sources_hash(package)}
+    for file in ("first/kernels/callee.py", "second/kernels/caller.py", "model.py"):
+        with (package / file).open("a") as source:
+            source.write("# changed\n")
+        names.add(sources_hash(package))
+    (package / "first/kernels/another.py").write_text("x = 1\n")
+    names.add(sources_hash(package))
+    assert len(names) == 5
+
+
+def test_what_no_kernel_imports_leaves_the_name_alone(package: Path) -> None:
+    before = sources_hash(package)
+    (package / "report.py").write_text("from pkg.first.kernels.callee import factor\n")
+    assert sources_hash(package) == before
+
+
+def test_our_own_folder_has_the_hash_of_our_own_sources() -> None:
+    root = Path(kernel_cache.__file__).parent
+    assert kernel_cache.CACHE_FOLDER.name == sources_hash(root)
+    assert {path.name for path in _sources(root)} >= {"model.py", "observation.py", "window.py"}
+
+
+def _sources(root: Path) -> set[Path]:
+    kernels = set(root.rglob("kernels/*.py"))
+    return kernels | {file for path in kernels for file in kernel_cache._imported(path, root)}
+
+
+def test_a_cache_that_cannot_be_written_falls_back_with_a_warning(package: Path) -> None:
+    blocked = package.parent / "file"
+    blocked.write_text("a file where a folder should be: nobody can write below it")
+    answer, _, name, talk = _run(package, cache=blocked / "cache")
+    assert answer == 21
+    assert "is not writable: compiled kernels go to" in talk
+    fallback = package.parent / f"marl-sched-kernels-{os.getuid()}"
+    assert list((fallback / name).rglob("*.nbi"))
+    assert fallback.stat().st_mode & 0o077 == 0
+    assert _run(package, cache=blocked / "cache")[1] is False  # and is used again
