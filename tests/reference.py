@@ -1,7 +1,8 @@
 """The cluster once more, slow and obvious: what the kernels must do, action by action.
 
-One replica, plain objects, no heaps, no groups, no sets of what stepped aside: at every moment the
-queue is sorted anew and its first instance that has an open candidate is decided.
+One replica, plain objects, no heaps, no sets of what stepped aside: at every moment the queue is
+sorted anew and its first instance that has an open candidate is decided. Waiting instances of one
+task with one ready time and as many hops stand together, where the first of them stood.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +20,22 @@ KINDS = ("join", "drain", "fail", "return")
 
 
 @dataclass(eq=False)
+class Place:
+    """A task as one zone knows it: its number there, and what its waiting instances go by."""
+
+    number: int
+    ready_us: int = -1
+    hops: int = 0
+    sequence: int = 0
+    waiting: list["Instance"] = field(default_factory=list)
+
+
+@dataclass(eq=False)
 class Instance:
     """One instance where it is or was; `came_from` is its row in the zone that sent it."""
 
     task: "RefTask"
+    place: Place
     work_us: int
     use: NDArray[np.float64]
     row: int
@@ -113,6 +126,8 @@ class RefZone:
         self.outgoing: list[tuple[int, int, Instance]] = []
         self.notices: list[tuple[int, int, Instance, bool]] = []
         self.samples: list[dict[str, Any]] = []
+        self.n_places = given.table.n_tasks
+        self.remembered: dict[int, tuple[int, int, Place]] = {}
         self.now_us = self.number = self.offloads = 0
 
     # What can be seen at any moment.
@@ -197,7 +212,7 @@ class RefZone:
             self.release()
         elif coming:
             first = min(coming, key=lambda i: (i.arrival_us, i.came_from[0], i.start_number))
-            self.wait([first], first.ready_us)
+            self.wait(first, first.ready_us)
         else:
             job = self.to_arrive.pop(0)
             for task in job.tasks:
@@ -208,15 +223,36 @@ class RefZone:
         for instance in self.instances:
             instance.waits_for_release = False
 
-    def wait(self, instances: list[Instance], ready_us: int) -> None:
+    def wait(self, instance: Instance, ready_us: int) -> None:
+        place = instance.place
+        instance.status, instance.ready_us = "waiting", ready_us
+        if not place.waiting or (place.ready_us, place.hops) != (ready_us, instance.hops):
+            place.waiting, place.ready_us, place.hops = [], ready_us, instance.hops
+            place.sequence = self.next_number()
+        place.waiting.append(instance)
+        self.stand(instance, place.sequence)
+
+    def stand(self, instance: Instance, sequence: int) -> None:
+        ready_us = instance.ready_us
+        instance.key = (-instance.task.priority, ready_us, sequence, self.next_number())
+
+    def next_number(self) -> int:
         self.number += 1
-        for instance in instances:
-            instance.status, instance.ready_us = "waiting", ready_us
-            instance.key = (-instance.task.priority, ready_us, self.number, instance.row)
+        return self.number
 
     def make_ready(self, task: RefTask) -> None:
         task.ready_us = self.now_us
-        self.wait(task.instances, self.now_us)
+        for instance in task.instances:
+            self.wait(instance, self.now_us)
+
+    def place_of(self, sender: int, instance: Instance) -> Place:
+        """Return what a peer's task is here; one of 1024 slots remembers it."""
+        number = instance.place.number
+        slot = (31 * number + sender) % 1024
+        if slot not in self.remembered or self.remembered[slot][:2] != (sender, number):
+            self.remembered[slot] = (sender, number, Place(self.n_places))
+            self.n_places += 1
+        return self.remembered[slot][2]
 
     def finish(self, instance: Instance) -> None:
         instance.status = "finished"
@@ -251,7 +287,7 @@ class RefZone:
     def die(self, instance: Instance) -> None:
         instance.restarts += 1
         if instance.restarts <= self.rules.max_restarts:
-            self.wait([instance], instance.ready_us)
+            self.wait(instance, instance.ready_us)
             return
         instance.status = "failed"
         if instance.came_from is not None:
@@ -270,8 +306,9 @@ class RefZone:
     def decide(self, instance: Instance) -> None:
         self.masks.append(self.mask(instance))
         action = self.actions.pop(0)
-        self.number += 1
-        instance.start_number = self.number
+        if instance in instance.place.waiting:
+            instance.place.waiting.remove(instance)
+        instance.start_number = self.next_number()
         if action >= self.n_machines:
             self.send(instance, self.peers[action - self.n_machines])
         elif self.fits(instance)[action]:
@@ -279,7 +316,7 @@ class RefZone:
         else:
             instance.failed_creations += 1
             instance.waits_for_release = True
-            self.wait([instance], instance.ready_us)
+            self.stand(instance, self.next_number())
 
     def start(self, instance: Instance, machine: int) -> None:
         instance.status, instance.machine, instance.start_us = "running", machine, self.now_us
@@ -336,9 +373,10 @@ def _jobs(given: EpisodeInput) -> list[RefJob]:
                 latest_wait_us=int(table.latest_wait_us[t]),
                 latest_finish_us=int(table.latest_finish_us[t]),
             )
+            place = Place(t)
             for row in range(table.task_instance_start[t], table.task_instance_start[t + 1]):
                 task.instances.append(
-                    Instance(task, int(table.work_us[row]), table.use[row], row)
+                    Instance(task, place, int(table.work_us[row]), table.use[row], row)
                 )
             task.left = len(task.instances)
             job.tasks.append(task)
@@ -422,6 +460,7 @@ def _take_over(zone: RefZone, sender: int, at_us: int, instance: Instance) -> No
     zone.instances.append(
         Instance(
             task=instance.task,
+            place=zone.place_of(sender, instance),
             work_us=instance.work_us,
             use=instance.use,
             row=len(zone.instances),

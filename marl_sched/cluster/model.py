@@ -14,8 +14,8 @@ units, real use float64 in the same units.
     OFFLOADED         sent to a peer, for good: the zone where it ends scores it
     IN_TRANSIT        sent by a peer, not yet here
 
-A group is the waiting instances of one task that became ready together. Its id is its last
-instance: that one is placed last, so no two groups ever share an id.
+A group is waiting instances of one task with one ready time: one entry of the queue, however many
+they are.
 """
 
 from typing import NamedTuple
@@ -60,6 +60,9 @@ ZONE = np.dtype(
         ("n_steps", "i8"),  # steps of background use
         ("next_step", "i8"),
         ("step_us", "i8"),
+        ("n_groups", "i8"),  # groups ever used
+        ("free_group", "i8"),  # first unused one of them plus 1, 0 without one
+        ("freed", "i8"),  # machines with capacity freed since their last retry
         ("active_size", "i8"),
         ("aside_size", "i8"),
         ("finish_size", "i8"),
@@ -75,7 +78,14 @@ ZONE = np.dtype(
     align=True,
 )
 MACHINE = np.dtype(
-    [("status", "i8"), ("running", "i8"), ("speed", "f8"), ("price", "f8")], align=True
+    [
+        ("status", "i8"),
+        ("running", "i8"),
+        ("has_freed", "i8"),  # capacity was freed: groups set aside may fit now
+        ("speed", "f8"),
+        ("price", "f8"),
+    ],
+    align=True,
 )
 INSTANCE = np.dtype(
     [
@@ -83,8 +93,6 @@ INSTANCE = np.dtype(
         ("status", "i4"),
         ("machine", "i4"),
         ("next", "i4"),  # next instance of its group
-        ("group_head", "i4"),  # valid in the row of the group's id
-        ("group_count", "i4"),
         ("restarts", "i4"),
         ("hops", "i4"),  # offloads it has behind it
         ("via_zone", "i4"),  # zone that sent it here, -1 if it is our own
@@ -112,6 +120,9 @@ TASK = np.dtype(
         ("n_children", "i4"),
         ("priority", "i4"),
         ("task_class", "i4"),
+        ("group", "i4"),  # a waiting group that more instances may join, -1 without one
+        ("via_zone", "i4"),  # of an instance of a peer: the zone that sent it, else -1
+        ("via_task", "i4"),  # and the task's row there
         ("ready_us", "i8"),
         ("finish_us", "i8"),  # latest finish of its instances so far
         ("latest_wait_us", "i8"),
@@ -132,6 +143,19 @@ JOB = np.dtype(
     ],
     align=True,
 )
+GROUP = np.dtype(
+    [
+        ("task", "i4"),
+        ("head", "i4"),  # first instance
+        ("tail", "i4"),
+        ("count", "i4"),
+        ("next_free", "i4"),  # of an unused group: the next one
+        ("hops", "i4"),
+        ("ready_us", "i8"),
+        ("sequence", "i8"),
+    ],
+    align=True,
+)
 HEAP_ENTRY = np.dtype([("first", "i8"), ("second", "i8"), ("third", "i8"), ("row", "i8")])
 EVENT = np.dtype([("at_us", "i8"), ("machine", "i8"), ("kind", "i8")], align=True)
 PEER = np.dtype(
@@ -145,6 +169,8 @@ PEER = np.dtype(
     ],
     align=True,
 )
+N_FOREIGN = 1024
+"""Slots that remember which row a peer's task got, so that its instances share it."""
 N_SHAPES = 4
 """Most machine shapes (Pareto-largest allocatable vectors) a digest names."""
 N_BINS = 2048
@@ -176,6 +202,8 @@ class State(NamedTuple):
     children: NDArray[np.int32]  # (E, K)
     instance: NDArray[np.void]  # (E, N) INSTANCE
     instance_use: NDArray[np.float64]  # (E, N, R)
+    group: NDArray[np.void]  # (E, N) GROUP
+    foreign: NDArray[np.int32]  # (E, N_FOREIGN) latest task row + 1 of peers' tasks, by hash
     active: NDArray[np.void]  # (E, N) HEAP_ENTRY: groups by (-priority, ready time, sequence)
     aside: NDArray[np.int32]  # (E, N) groups that fitted nowhere
     running: NDArray[np.void]  # (E, N) HEAP_ENTRY: by (finish, sequence, 0)

@@ -10,12 +10,14 @@ from marl_sched.cluster.machines import Machines, first_events
 from marl_sched.cluster.model import (
     ABSENT,
     EVENT,
+    GROUP,
     HEAP_ENTRY,
     HISTOGRAMS,
     INSTANCE,
     JOB,
     MACHINE,
     N_BINS,
+    N_FOREIGN,
     N_PEER_AMOUNTS,
     N_PLAIN_SUMS,
     N_SHAPES,
@@ -34,6 +36,7 @@ _GROWN_BY_TASK = ("task", "request", "known_use")
 _GROWN_BY_INSTANCE = (
     "instance",
     "instance_use",
+    "group",
     "active",
     "aside",
     "running",
@@ -97,6 +100,8 @@ def empty_state(
         children=np.zeros((n, edges), np.int32),
         instance=np.zeros((n, rows), INSTANCE),
         instance_use=np.zeros((n, rows, r)),
+        group=np.zeros((n, rows), GROUP),
+        foreign=np.zeros((n, N_FOREIGN), np.int32),
         active=np.zeros((n, rows), HEAP_ENTRY),
         aside=queue(),
         running=np.zeros((n, rows), HEAP_ENTRY),
@@ -178,7 +183,7 @@ def _fill_jobs(state: State, e: int, table: InstanceTable) -> None:
     task["first_child"] = np.cumsum(task["n_children"]) - task["n_children"]
     task["priority"] = table.task_priority
     task["task_class"] = table.task_class
-    task["ready_us"] = -1
+    task["ready_us"] = task["group"] = task["via_zone"] = -1
     task["latest_wait_us"] = table.latest_wait_us
     task["latest_finish_us"] = table.latest_finish_us
     task["reference_s"] = table.reference_s

@@ -146,7 +146,7 @@ class Truth:
     def head(self) -> tuple[int, Any, Any]:
         """Return the row, instance and task of the head: by priority, ready time, sequence."""
         group = self.state.active["row"][0, 0]
-        row = int(self.state.instance["group_head"][0, group])
+        row = int(self.state.group["head"][0, group])
         instance = self.rows[row]
         return row, instance, self.state.task[0, instance["task"]]
 
@@ -154,9 +154,6 @@ class Truth:
         _, instance, task = self.head()
         mean_s = float(task["known_mean_s"])
         waited_s = (self.now_us - instance["ready_us"]) / MICROSECONDS
-        siblings = self.rows[
-            (self.rows["task"] == instance["task"]) & (self.rows["status"] == WAITING)
-        ]
         there = self.status() != ABSENT
         largest = np.maximum(self.state.capacity[there].max(axis=0, initial=0), 1)
         request = self.state.request[0, instance["task"]]
@@ -170,18 +167,22 @@ class Truth:
             "finish_slack": (task["latest_finish_us"] / MICROSECONDS - waited_s) / mean_s,
             "hops_left": self.experiment.cluster.max_hops - int(instance["hops"]),
             "restarts": int(instance["restarts"]),
-            "group": np.log1p(self._in_group(instance, siblings)),
+            "group": np.log1p(self._in_group()),
             "job_left": np.log1p(left),
             "priority": int(task["priority"]),
             **self._named("request", request / largest),
             **self._named("use", known / request),
         }
 
-    def _in_group(self, instance: Any, siblings: Any) -> int:
-        """Return the waiting instances of its task that became ready and were queued with it."""
-        alone = instance["restarts"] > 0 or instance["failed_creations"] > 0
-        together = (siblings["restarts"] == 0) & (siblings["failed_creations"] == 0)
-        return 1 if alone else int(together.sum())
+    def _in_group(self) -> int:
+        """Return the instances of the head's group, by walking it."""
+        group = self.state.group[0, self.state.active["row"][0, 0]]
+        row, count = int(group["head"]), 1
+        while row != group["tail"]:
+            assert self.rows[row]["status"] == WAITING
+            assert self.rows[row]["task"] == group["task"]
+            row, count = int(self.rows[row]["next"]), count + 1
+        return count
 
     def zone_columns(self, mask: np.ndarray) -> dict[str, float]:
         up, there = self.status() == UP, self.status() != ABSENT
@@ -208,9 +209,9 @@ class Truth:
     def _groups_aside(self) -> int:
         """Return the groups that wait and are not in the active queue."""
         active = self.state.active["row"][0, : self.state.zone["active_size"][0]]
-        in_active = sum(int(self.state.instance["group_count"][0, g]) for g in active)
+        in_active = sum(int(self.state.group["count"][0, g]) for g in active)
         aside = self.state.aside[0, : self.state.zone["aside_size"][0]]
-        in_aside = sum(int(self.state.instance["group_count"][0, g]) for g in aside)
+        in_aside = sum(int(self.state.group["count"][0, g]) for g in aside)
         assert in_active + in_aside == (self.rows["status"] == WAITING).sum()
         return len(aside)
 

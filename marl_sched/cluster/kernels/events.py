@@ -3,7 +3,7 @@
 from marl_sched.cluster.kernels.accounts import score_instance, score_job, score_task
 from marl_sched.cluster.kernels.heaps import pop, push
 from marl_sched.cluster.kernels.machines import set_background, take
-from marl_sched.cluster.kernels.queue import found_group, retry_aside
+from marl_sched.cluster.kernels.queue import note_freed, retry_all, wait
 from marl_sched.cluster.model import (
     ABSENT,
     DRAIN,
@@ -58,7 +58,7 @@ def handle_event(s: State, e: int) -> None:
     ):
         set_background(s, e, s.zone[e].next_step)
         s.zone[e].next_step += 1
-        retry_aside(s, e, -1)
+        retry_all(s, e)
     elif s.zone[e].transit_size > 0 and s.transit[e, 0].first <= now_us:
         receive_first(s, e)
     else:
@@ -81,7 +81,7 @@ def finish_first(s: State, e: int) -> None:
         s.zone[e].notice_size += 1
     else:
         leave_task(s, e, row)
-    retry_aside(s, e, machine)
+    note_freed(s, e, machine)
 
 
 @kernel
@@ -116,7 +116,8 @@ def make_ready(s: State, e: int, task: int) -> None:
     s.task[e, task].ready_us = s.zone[e].now_us
     s.zone[e].became_ready += s.task[e, task].n_instances
     first = s.task[e, task].first_instance
-    found_group(s, e, first, first + s.task[e, task].n_instances - 1, s.zone[e].now_us)
+    for row in range(first, first + s.task[e, task].n_instances):
+        wait(s, e, row, s.zone[e].now_us)
 
 
 @kernel
@@ -135,7 +136,7 @@ def receive_first(s: State, e: int) -> None:
     pop(s.transit[e], s.zone[e].transit_size)
     s.zone[e].transit_size -= 1
     s.zone[e].became_ready += 1
-    found_group(s, e, row, row, s.instance[e, row].ready_us)
+    wait(s, e, row, s.instance[e, row].ready_us)
 
 
 @kernel
@@ -151,7 +152,7 @@ def change_machine(s: State, e: int, number: int) -> None:
             s.machine[e, machine].status = DRAINING
     else:
         s.machine[e, machine].status = UP
-        retry_aside(s, e, machine)
+        note_freed(s, e, machine)
 
 
 @kernel
@@ -172,7 +173,7 @@ def kill_all(s: State, e: int, machine: int) -> None:
             push(heap, kept, (heap[at].first, heap[at].second, 0), row)
             kept += 1
     s.zone[e].finish_size = kept
-    # In the order of the rows, not of the heap. The free tail of `aside` holds them only until here:
+    # In the order of the rows, not of the heap. The free tail of `aside` holds them until then:
     # requeueing goes to the active heap.
     dead[:n_dead].sort()
     for at in range(n_dead):
@@ -189,7 +190,7 @@ def kill(s: State, e: int, row: int, machine: int) -> None:
     s.sums[e, SUM_RESTARTS] += 1.0
     ready_us = s.instance[e, row].ready_us
     if s.instance[e, row].restarts <= s.parameters[0].max_restarts:
-        found_group(s, e, row, row, ready_us)
+        wait(s, e, row, ready_us)
         return
     s.instance[e, row].status = FAILED
     if s.instance[e, row].via_zone >= 0:

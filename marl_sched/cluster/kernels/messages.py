@@ -30,8 +30,9 @@ REPLICA, TO, FROM, SEQUENCE, INSTANCE_ROW, TIME = range(6)
     O_LATEST_WAIT,
     O_LATEST_FINISH,
     O_FAILED_CREATIONS,
-) = range(6, 19)
-N_OFFLOAD = 19
+    O_TASK,
+) = range(6, 20)
+N_OFFLOAD = 20
 """Plain columns of an offload; 3 R more follow."""
 N_FAILED = 6
 N_NOTICE = 7
@@ -64,6 +65,7 @@ def write_offloads(s: State, e: int, out: NDArray[Any], at: int) -> int:
         out[at, O_SIGMA] = s.task[e, task].known_sigma
         out[at, O_LATEST_WAIT] = s.task[e, task].latest_wait_us
         out[at, O_LATEST_FINISH] = s.task[e, task].latest_finish_us
+        out[at, O_TASK] = task
         out[at, O_FAILED_CREATIONS] = s.instance[e, row].failed_creations
         for r in range(n_resources):
             out[at, N_OFFLOAD + r] = s.request[e, task, r]
@@ -93,17 +95,24 @@ def write_notices(s: State, e: int, out: NDArray[Any], at: int) -> int:
 
 
 @kernel
-def receive_offload(s: State, message: NDArray[Any]) -> None:
-    """Add an instance that a peer sent; it arrives at max(its time, now)."""
-    e = int(message[REPLICA])
+def foreign_task(s: State, e: int, message: NDArray[Any]) -> int:
+    """Return the row of a peer's task, made new unless its slot still remembers it."""
+    zone = int(message[FROM])
+    number = int(message[O_TASK])
+    slot = (number * 31 + zone) % s.foreign.shape[1]
+    task = s.foreign[e, slot] - 1
+    if task >= 0 and s.task[e, task].via_zone == zone and s.task[e, task].via_task == number:
+        s.task[e, task].n_instances += 1
+        return task
     task = s.zone[e].n_tasks
-    row = s.zone[e].n_instances
     s.zone[e].n_tasks += 1
-    s.zone[e].n_instances += 1
+    s.foreign[e, slot] = task + 1
     s.task[e, task].job = -1
-    s.task[e, task].first_instance = row
+    s.task[e, task].group = -1
+    s.task[e, task].via_zone = zone
+    s.task[e, task].via_task = number
+    s.task[e, task].first_instance = s.zone[e].n_instances
     s.task[e, task].n_instances = 1
-    s.task[e, task].instances_left = 1
     s.task[e, task].priority = int(message[O_PRIORITY])
     s.task[e, task].task_class = int(message[O_CLASS])
     s.task[e, task].reference_s = message[O_REFERENCE]
@@ -112,7 +121,20 @@ def receive_offload(s: State, message: NDArray[Any]) -> None:
     s.task[e, task].latest_wait_us = int(message[O_LATEST_WAIT])
     s.task[e, task].latest_finish_us = int(message[O_LATEST_FINISH])
     s.task[e, task].ready_us = int(message[O_READY])
-    s.instance[e, row].task = task
+    n_resources = s.request.shape[2]
+    for r in range(n_resources):
+        s.request[e, task, r] = int(message[N_OFFLOAD + r])
+        s.known_use[e, task, r] = message[N_OFFLOAD + 2 * n_resources + r]
+    return task
+
+
+@kernel
+def receive_offload(s: State, message: NDArray[Any]) -> None:
+    """Add an instance that a peer sent; it arrives at max(its time, now)."""
+    e = int(message[REPLICA])
+    row = s.zone[e].n_instances
+    s.instance[e, row].task = foreign_task(s, e, message)
+    s.zone[e].n_instances += 1
     s.instance[e, row].status = IN_TRANSIT
     s.instance[e, row].machine = -1
     s.instance[e, row].restarts = int(message[O_RESTARTS])
@@ -128,9 +150,7 @@ def receive_offload(s: State, message: NDArray[Any]) -> None:
     s.instance[e, row].decision = -1
     n_resources = s.request.shape[2]
     for r in range(n_resources):
-        s.request[e, task, r] = int(message[N_OFFLOAD + r])
         s.instance_use[e, row, r] = message[N_OFFLOAD + n_resources + r]
-        s.known_use[e, task, r] = message[N_OFFLOAD + 2 * n_resources + r]
     key = (s.instance[e, row].finish_us, int(message[FROM]), int(message[SEQUENCE]))
     push(s.transit[e], s.zone[e].transit_size, key, row)
     s.zone[e].transit_size += 1

@@ -16,6 +16,7 @@ from marl_sched.cluster.kernels.queue import (
     count_waiting,
     fits,
     machine_is_open,
+    new_group,
     peer_is_open,
     set_aside,
     take_head,
@@ -63,7 +64,7 @@ def decide(s: State, e: int, action: int, facts: NDArray[Any]) -> int:
     Returns:
         STARTED, SENT, FAILED_CREATION, or MASKED (nothing was changed).
     """
-    head = s.instance[e, s.active[e, 0].row].group_head
+    head = s.group[e, s.active[e, 0].row].head
     task = s.instance[e, head].task
     n_machines = s.machine.shape[1]
     if action < 0 or action >= n_machines + s.peer.shape[1]:
@@ -160,15 +161,11 @@ def write_facts(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
 def fail_creation(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
     """An infeasible pick: the creation fails, the instance is retried at a release or a window."""
     s.instance[e, row].failed_creations += 1
-    s.instance[e, row].group_head = row
-    s.instance[e, row].group_count = 1
     s.instance[e, row].status = WAITING
     s.instance[e, row].start_us = s.zone[e].now_us
     s.instance[e, row].finish_us = s.zone[e].now_us
-    s.instance[e, row].sequence = s.zone[e].sequence
-    s.zone[e].sequence += 1
     count_waiting(s, e, row, 1)
-    set_aside(s, e, row)
+    set_aside(s, e, new_group(s, e, row))
     facts[:] = 0.0
     write_facts(s, e, row, facts)
     facts[FACT_VIOLATED] = 1.0

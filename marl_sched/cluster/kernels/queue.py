@@ -62,35 +62,58 @@ def peer_is_open(s: State, e: int, peer: int, row: int) -> bool:
 
 
 @inlined
-def found_group(s: State, e: int, first: int, last: int, ready_us: int) -> None:
-    """Make the instances first..last (contiguous rows of one task) a waiting group."""
-    for row in range(first, last + 1):
-        s.instance[e, row].status = WAITING
-        s.instance[e, row].ready_us = ready_us
-        s.instance[e, row].next = row + 1
-    s.instance[e, last].group_head = first
-    s.instance[e, last].group_count = last - first + 1
-    count_waiting(s, e, last, last - first + 1)
-    activate(s, e, last)
-
-
-@inlined
-def activate(s: State, e: int, group: int) -> None:
-    """Put a group in the active heap, behind those of its priority and ready time."""
-    s.instance[e, group].sequence = s.zone[e].sequence
-    s.zone[e].sequence += 1
+def wait(s: State, e: int, row: int, ready_us: int) -> None:
+    """Let an instance wait: in its task's group if that has its ready time, else in a new one."""
+    task = s.instance[e, row].task
+    s.instance[e, row].status = WAITING
+    s.instance[e, row].ready_us = ready_us
+    count_waiting(s, e, row, 1)
+    group = s.task[e, task].group
+    if (
+        group >= 0
+        and s.group[e, group].ready_us == ready_us
+        and s.group[e, group].hops == s.instance[e, row].hops
+    ):
+        s.instance[e, s.group[e, group].tail].next = row
+        s.group[e, group].tail = row
+        s.group[e, group].count += 1
+        return
+    group = new_group(s, e, row)
+    s.task[e, task].group = group
     queue_group(s, e, group)
 
 
 @inlined
+def new_group(s: State, e: int, row: int) -> int:
+    """Return a new group of one waiting instance, behind those of its priority and ready time."""
+    if s.zone[e].free_group > 0:
+        group = s.zone[e].free_group - 1
+        s.zone[e].free_group = s.group[e, group].next_free
+    else:
+        group = s.zone[e].n_groups
+        s.zone[e].n_groups += 1
+    s.group[e, group].task = s.instance[e, row].task
+    s.group[e, group].head = row
+    s.group[e, group].tail = row
+    s.group[e, group].count = 1
+    s.group[e, group].hops = s.instance[e, row].hops
+    s.group[e, group].ready_us = s.instance[e, row].ready_us
+    s.group[e, group].sequence = s.zone[e].sequence
+    s.zone[e].sequence += 1
+    return group
+
+
+@inlined
+def queue_key(s: State, e: int, group: int) -> tuple[int, int, int]:
+    """Return what the queue is ordered by: -priority, ready time, sequence."""
+    priority = s.task[e, s.group[e, group].task].priority
+    return -priority, s.group[e, group].ready_us, s.group[e, group].sequence
+
+
+@inlined
 def queue_group(s: State, e: int, group: int) -> None:
-    """Put a group in the active heap at the place it has by its sequence."""
-    key = (
-        -s.task[e, s.instance[e, group].task].priority,
-        s.instance[e, group].ready_us,
-        s.instance[e, group].sequence,
-    )
-    push(s.active[e], s.zone[e].active_size, key, group)
+    """Put a group in the active heap."""
+    push(s.active[e], s.zone[e].active_size, queue_key(s, e, group), group)
     s.zone[e].active_size += 1
 
 
@@ -106,13 +129,16 @@ def count_waiting(s: State, e: int, row: int, change: int) -> None:
 def take_head(s: State, e: int) -> int:
     """Remove the instance at the head of the queue from its group and return its row."""
     group = s.active[e, 0].row
-    row = s.instance[e, group].group_head
-    s.instance[e, group].group_count -= 1
-    if s.instance[e, group].group_count == 0:
+    row = s.group[e, group].head
+    s.group[e, group].head = s.instance[e, row].next
+    s.group[e, group].count -= 1
+    if s.group[e, group].count == 0:
         pop(s.active[e], s.zone[e].active_size)
         s.zone[e].active_size -= 1
-    else:
-        s.instance[e, group].group_head = s.instance[e, row].next
+        if s.task[e, s.group[e, group].task].group == group:
+            s.task[e, s.group[e, group].task].group = -1
+        s.group[e, group].next_free = s.zone[e].free_group
+        s.zone[e].free_group = group + 1
     count_waiting(s, e, row, -1)
     return row
 
@@ -125,20 +151,78 @@ def set_aside(s: State, e: int, group: int) -> None:
 
 
 @kernel
-def retry_aside(s: State, e: int, machine: int) -> None:
-    """Reactivate the groups that a machine with newly freed capacity can take; -1: all groups."""
-    kept = 0
+def retry_all(s: State, e: int) -> None:
+    """Reactivate every group that was set aside."""
     for at in range(s.zone[e].aside_size):
-        group = s.aside[e, at]
-        if machine < 0 or machine_is_open(s, e, machine, s.instance[e, group].task):
-            queue_group(s, e, group)
-        else:
-            s.aside[e, kept] = group
-            kept += 1
-    s.zone[e].aside_size = kept
+        queue_group(s, e, s.aside[e, at])
+    s.zone[e].aside_size = 0
+    forget_freed(s, e)
 
 
 @inlined
+def note_freed(s: State, e: int, machine: int) -> None:
+    """Note that a machine has freed capacity, for the groups set aside.
+
+    With unmasked placement everything is retried at once: a pick may fail again, and must not be
+    asked for again before the next release.
+    """
+    if s.zone[e].aside_size == 0 or s.machine[e, machine].status != UP:
+        return
+    if s.parameters[0].is_masked == 0:
+        retry_all(s, e)
+    elif s.machine[e, machine].has_freed == 0:
+        s.machine[e, machine].has_freed = 1
+        s.zone[e].freed += 1
+
+
+@inlined
+def forget_freed(s: State, e: int) -> None:
+    """Note that nothing set aside fits what was freed."""
+    if s.zone[e].freed > 0:
+        for machine in range(s.machine.shape[1]):
+            s.machine[e, machine].has_freed = 0
+        s.zone[e].freed = 0
+
+
+@kernel
+def retry_first(s: State, e: int) -> None:
+    """Reactivate the first group set aside that fits a machine with freed capacity.
+
+    One at a time: the first of a thousand usually takes all that was freed.
+    """
+    found = -1
+    for at in range(s.zone[e].aside_size):
+        if found >= 0 and not is_before(s, e, s.aside[e, at], s.aside[e, found]):
+            continue
+        task = s.group[e, s.aside[e, at]].task
+        for machine in range(s.machine.shape[1]):
+            if s.machine[e, machine].has_freed == 1 and fits(s, e, machine, task):
+                found = at
+                break
+    if found < 0:
+        forget_freed(s, e)
+        return
+    group = s.aside[e, found]
+    if s.zone[e].active_size > 0 and is_before(s, e, s.active[e, 0].row, group):
+        return
+    s.zone[e].aside_size -= 1
+    s.aside[e, found] = s.aside[e, s.zone[e].aside_size]
+    queue_group(s, e, group)
+
+
+@inlined
+def is_before(s: State, e: int, group: int, other: int) -> bool:
+    """Return whether a group goes before another."""
+    priority = s.task[e, s.group[e, group].task].priority
+    other_priority = s.task[e, s.group[e, other].task].priority
+    if priority != other_priority:
+        return priority > other_priority
+    if s.group[e, group].ready_us != s.group[e, other].ready_us:
+        return s.group[e, group].ready_us < s.group[e, other].ready_us
+    return s.group[e, group].sequence < s.group[e, other].sequence
+
+
+@kernel
 def has_choice(s: State, e: int, row: int) -> bool:
     """Return whether at least one machine or peer is unmasked for an instance."""
     task = s.instance[e, row].task
@@ -151,16 +235,19 @@ def has_choice(s: State, e: int, row: int) -> bool:
     return False
 
 
-@inlined
+@kernel
 def find_head(s: State, e: int) -> bool:
     """Bring an instance that has a choice to the head of the queue; return whether there is one."""
-    while s.zone[e].active_size > 0:
+    while True:
+        if s.zone[e].freed > 0:
+            retry_first(s, e)
+        if s.zone[e].active_size == 0:
+            return False
         group = s.active[e, 0].row
-        if has_choice(s, e, s.instance[e, group].group_head):
+        if has_choice(s, e, s.group[e, group].head):
             return True
         if s.parameters[0].is_strict == 1:
             return False
         pop(s.active[e], s.zone[e].active_size)
         s.zone[e].active_size -= 1
         set_aside(s, e, group)
-    return False

@@ -14,7 +14,7 @@ from marl_sched.cluster.kernels.messages import (
     write_offloads,
 )
 from marl_sched.cluster.kernels.placement import MASKED, decide, write_facts
-from marl_sched.cluster.kernels.queue import find_head, retry_aside
+from marl_sched.cluster.kernels.queue import find_head, retry_all
 from marl_sched.cluster.model import (
     FACT_DURATION_S,
     FACT_LATE,
@@ -85,7 +85,7 @@ def decide_rows(
 def open_window(s: State) -> None:
     """Retry everything that was set aside, in all replicas."""
     for e in range(len(s.zone)):
-        retry_aside(s, e, -1)
+        retry_all(s, e)
 
 
 @kernel

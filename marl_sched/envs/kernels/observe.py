@@ -104,7 +104,7 @@ def observe_rows(
     n_machines = s.machine.shape[1]
     for at in range(len(rows)):
         e = rows[at]
-        row = s.instance[e, s.active[e, 0].row].group_head
+        row = s.group[e, s.active[e, 0].row].head
         slot = sum_up_zone(s, e, scratch)
         n_open = 0
         for machine in range(n_machines):
@@ -294,7 +294,7 @@ def write_instance(
     out[FINISH_SLACK] = bounded((s.task[e, task].latest_finish_us - waited_us) / mean_us)
     out[HOPS_LEFT] = bounded(s.parameters[0].max_hops - s.instance[e, row].hops)
     out[RESTARTS] = bounded(s.instance[e, row].restarts)
-    out[GROUP] = bounded(math.log1p(s.instance[e, s.active[e, 0].row].group_count))
+    out[GROUP] = bounded(math.log1p(s.group[e, s.active[e, 0].row].count))
     out[JOB_LEFT] = bounded(math.log1p(job_left))
     out[PRIORITY] = bounded(s.task[e, task].priority)
     for r in range(n_resources):
