@@ -184,6 +184,18 @@ def forget_freed(s: State, e: int) -> None:
         s.zone[e].freed = 0
 
 
+@inlined
+def freed_span(s: State, e: int) -> tuple[int, int]:
+    """Return the first and the last machine with freed capacity: most often they are the same."""
+    first = s.machine.shape[1]
+    last = -1
+    for machine in range(s.machine.shape[1]):
+        if s.machine[e, machine].has_freed == 1:
+            first = min(first, machine)
+            last = machine
+    return first, last
+
+
 @kernel
 def retry_first(s: State, e: int) -> None:
     """Reactivate the first group set aside that fits a machine with freed capacity.
@@ -191,11 +203,12 @@ def retry_first(s: State, e: int) -> None:
     One at a time: the first of a thousand usually takes all that was freed.
     """
     found = -1
+    first, last = freed_span(s, e)
     for at in range(s.zone[e].aside_size):
         if found >= 0 and not is_before(s, e, s.aside[e, at], s.aside[e, found]):
             continue
         task = s.group[e, s.aside[e, at]].task
-        for machine in range(s.machine.shape[1]):
+        for machine in range(first, last + 1):
             if s.machine[e, machine].has_freed == 1 and fits(s, e, machine, task):
                 found = at
                 break
