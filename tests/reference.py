@@ -107,9 +107,7 @@ class RefZone:
         joins: dict[int, str] = {}
         for event in given.events:
             joins.setdefault(int(event["machine"]), KINDS[event["kind"]])
-        self.status = [
-            "absent" if joins.get(m) == "join" else "up" for m in range(self.n_machines)
-        ]
+        self.status = ["absent" if joins.get(m) == "join" else "up" for m in range(self.n_machines)]
         self.events = [(int(at), int(m), KINDS[kind]) for at, m, kind in given.events.tolist()]
         self.background = np.zeros(self.park.capacity.shape)
         step_s = 1.0 if config.background is None else config.background.step_s

@@ -11,7 +11,9 @@ import pytest
 from marl_sched import kernel_cache
 from marl_sched.kernel_cache import sources_hash
 
-CALLEE = "from pkg.kernel_cache import {decorator}\n\n@{decorator}\ndef factor():\n    return {value}\n"
+CALLEE = (
+    "from pkg.kernel_cache import {decorator}\n\n@{decorator}\ndef factor():\n    return {value}\n"
+)
 CALLER = """
 from pkg.first.kernels.callee import factor
 from pkg.kernel_cache import kernel
@@ -69,9 +71,7 @@ def _run(package: Path, cache: Path | None = None) -> tuple[int, bool, str, str]
 
 
 @pytest.mark.parametrize("decorator", ["kernel", "inlined"])
-def test_a_changed_callee_in_another_file_changes_the_result(
-    package: Path, decorator: str
-) -> None:
+def test_a_changed_callee_in_another_file_changes_the_result(package: Path, decorator: str) -> None:
     callee = package / "first/kernels/callee.py"
     callee.write_text(CALLEE.format(decorator=decorator, value=2))
     assert _run(package)[:2] == (21, True)

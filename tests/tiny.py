@@ -175,7 +175,9 @@ def table(*jobs: Job, n_resources: int = 2) -> InstanceTable:
     )
 
 
-def given(experiment: Experiment, zone: Zone, jobs: InstanceTable, episode: int = 0) -> EpisodeInput:
+def given(
+    experiment: Experiment, zone: Zone, jobs: InstanceTable, episode: int = 0
+) -> EpisodeInput:
     """Return a zone's input: a given table, its configured events and background."""
     return EpisodeInput(
         jobs,
@@ -319,7 +321,10 @@ class Cluster:
     def _note_settlements(self, name: str, env: ZoneEnv) -> None:
         settled = env.settlements()
         for replica, decision, reward in zip(
-            settled.replica.tolist(), settled.decision.tolist(), settled.reward.tolist(), strict=True
+            settled.replica.tolist(),
+            settled.decision.tolist(),
+            settled.reward.tolist(),
+            strict=True,
         ):
             self.settled[name].setdefault((replica, decision), []).append(reward)
 

@@ -69,7 +69,9 @@ def test_a_quick_zone_may_be_a_step_ahead() -> None:
 def test_posting_twice_or_from_outside_is_refused(zone: str) -> None:
     exchange = LocalExchange(["a", "b"])
     exchange.post(_outbox("a"))
-    with pytest.raises(ExchangeError, match=f"zone {zone}, step 0: posted twice or not one of a, b"):
+    with pytest.raises(
+        ExchangeError, match=f"zone {zone}, step 0: posted twice or not one of a, b"
+    ):
         exchange.post(_outbox(zone))
 
 

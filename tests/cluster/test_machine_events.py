@@ -70,9 +70,7 @@ def test_a_machine_that_returns_takes_what_waits() -> None:
 
 def _fails(*at_s: float) -> list[dict[str, object]]:
     return [
-        event
-        for second in at_s
-        for event in (_event(second, "fail"), _event(second + 1, "return"))
+        event for second in at_s for event in (_event(second, "fail"), _event(second + 1, "return"))
     ]
 
 
@@ -117,7 +115,9 @@ def test_a_failure_two_hops_away_is_scored_once_and_reaches_the_origin() -> None
     act = sending(("a", 0))
 
     def through_b(name: str, observation: object) -> np.ndarray:
-        return sending(("b", 0), peer=1)(name, observation) if name == "b" else act(name, observation)
+        return (
+            sending(("b", 0), peer=1)(name, observation) if name == "b" else act(name, observation)
+        )
 
     cluster = Cluster(experiment).start({"a": jobs}).play(through_b)
     assert cluster.rows("b")["status"].tolist() == [OFFLOADED]

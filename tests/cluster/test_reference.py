@@ -58,9 +58,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
         if draw(st.booleans()):
             mean = {"cpu_milli": 0.2, "memory_mib": 0.1}
             more["background"] = {"mean": mean, "sd": 0.1, "step_s": 10.0}
-        events = st.tuples(
-            st.sampled_from(["join", "drain", "fail", "return"]), st.integers(0, 24)
-        )
+        events = st.tuples(st.sampled_from(["join", "drain", "fail", "return"]), st.integers(0, 24))
         more["machine_events"] = [
             {"kind": kind, "at_s": 2.5 * at, "machine": 0}
             for kind, at in draw(st.lists(events, max_size=3))

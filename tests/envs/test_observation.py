@@ -228,9 +228,7 @@ class Truth:
         load = (self.use()[m, 0] + known[0]) / capacity[m, 0]
         speed = float(self.state.machine["speed"][0, m])
         price = float(self.state.machine["price"][0, m])
-        stretch = (
-            1 + self.experiment.cluster.interference * max(0.0, load - 0.5) / 0.5
-        ) / speed
+        stretch = (1 + self.experiment.cluster.interference * max(0.0, load - 0.5) / 0.5) / speed
         waited_s = (self.now_us - instance["ready_us"]) / MICROSECONDS
         late_s, finish_s = task["latest_wait_us"] / 1e6, task["latest_finish_us"] / 1e6
         up = self.status() == UP
