@@ -41,7 +41,7 @@ COMMANDS = {
         "Tune the weights of the rule `tuned`: random search, then steps around the best.",
     ),
     "compile": Entry(
-        "warm_up:compile_kernels",
+        "compiling:compile_kernels",
         "Compile the simulator's and the learner's kernels, if they are not yet.",
     ),
     "show-config": Entry(

@@ -13,7 +13,8 @@ from marl_sched.commands.evaluating import (
     make_factories,
     print_table,
 )
-from marl_sched.commands.training import RUNS, describe, train_with_progress
+from marl_sched.commands.options import RUNS
+from marl_sched.commands.training import describe, train_with_progress
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import load_config
 

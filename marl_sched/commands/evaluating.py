@@ -15,9 +15,8 @@ from marl_sched.agents.heuristics import FIXED_RULES, RULES, make_policy
 from marl_sched.agents.learned import load_policy
 from marl_sched.agents.policy import Policy
 from marl_sched.agents.tuned import tuned_path
-from marl_sched.commands.options import ConfigArgument, SetOption
+from marl_sched.commands.options import RUNS, ConfigArgument, SetOption
 from marl_sched.commands.progress import Progress
-from marl_sched.commands.training import RUNS
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Experiment, load_config
 from marl_sched.envs.vector import Recording, VectorEnv

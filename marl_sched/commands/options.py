@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+RUNS = Path("runs")
+"""Where runs are written unless told otherwise."""
+
 ConfigArgument = Annotated[
     Path, typer.Argument(metavar="CONFIG", help="A YAML file; docs/configuration.md has all keys.")
 ]

@@ -8,13 +8,10 @@ import typer
 from federation.local_run import RunResult
 from federation.local_run import train as run_training
 from federation.session import RoundDone
-from marl_sched.commands.options import ConfigArgument, SetOption
+from marl_sched.commands.options import RUNS, ConfigArgument, SetOption
 from marl_sched.commands.progress import Progress
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Experiment, load_config
-
-RUNS = Path("runs")
-"""Where runs are written unless told otherwise."""
 
 
 def train(

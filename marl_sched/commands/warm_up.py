@@ -1,69 +1,26 @@
-"""`marl-sched compile`, and what every command does before it meets a kernel."""
+"""What every command does before it meets a kernel."""
 
-import tempfile
-import time
-from pathlib import Path
+import subprocess
+import sys
 
-import typer
-
-from federation.local_run import train
 from marl_sched import kernel_cache
-from marl_sched.config import Experiment
+from marl_sched.errors import MarlSchedError
+
+_COMPILE = "from marl_sched.cli import main; main()"
 
 
-def compile_kernels() -> None:
-    """Compile the simulator's and the learner's kernels, if they are not yet.
+def warm_up() -> None:
+    """Run `marl-sched compile` unless the kernels are compiled already.
 
-    Examples:
-        marl-sched compile
+    It runs in a process of its own, since it trains: the rules' commands need no torch and no
+    Flower, and do not wait for them.
+
+    Raises:
+        MarlSchedError: It failed.
     """
-    if not warm_up():
-        typer.echo(f"kernels are compiled already: {kernel_cache.CACHE_FOLDER}")
-
-
-def warm_up() -> bool:
-    """Compile everything once by training a tiny cluster; say so; return whether it was needed."""
     if not kernel_cache.is_cold():
-        return False
-    typer.echo("compiling kernels, once, about a minute ...", err=True)
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        train(_tiny(), Path(folder) / "run")
-    kernel_cache.mark_warm()
-    typer.echo(
-        f"compiled in {time.monotonic() - start:.0f} s: {kernel_cache.CACHE_FOLDER}", err=True
-    )
-    return True
-
-
-def _tiny() -> Experiment:
-    """Return two zones of two machines that play half a minute and learn twice."""
-    capacity = {"cpu_milli": 4000, "memory_mib": 8192}
-    task_type = {
-        "name": "any",
-        "request": {"cpu_milli": 1000, "memory_mib": 1024},
-        "mean_s": 5.0,
-        "sigma": 0.5,
-        "use": {name: {"mean": 0.5, "sd": 0.1} for name in capacity},
-        "finish_slack": 3.0,
-    }
-    stream = {"name": "all", "arrivals": {"kind": "modulated-poisson"}}
-    return Experiment.model_validate(
-        {
-            "version": 1,
-            "name": "tiny",
-            "zones": [
-                {"name": name, "machines": [{"count": 2, "capacity": capacity}]}
-                for name in ("zone_0", "zone_1")
-            ],
-            "workload": {
-                "kind": "synthetic",
-                "load": 0.9,
-                "task_types": [task_type],
-                "streams": [stream],
-            },
-            "episode": {"horizon_s": 60.0, "drain_s": 20.0},
-            "agent": {"warmup_decisions": 10, "decisions_per_update": 20, "batch_size": 8},
-            "training": {"replicas": 2, "rounds": 1, "validation_episodes": 1},
-        }
-    )
+        return
+    # Our stdout is for results only.
+    done = subprocess.run([sys.executable, "-c", _COMPILE, "compile"], stdout=sys.stderr)
+    if done.returncode != 0:
+        raise MarlSchedError("the kernels could not be compiled: see above")

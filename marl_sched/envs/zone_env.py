@@ -10,7 +10,7 @@ from marl_sched.cluster.kernels.digest import (
     N_DIGEST_AMOUNTS,
     N_PLAIN_DIGEST,
 )
-from marl_sched.cluster.kernels.messages import N_NOTICE, N_OFFLOAD, TO
+from marl_sched.cluster.kernels.messages import N_NOTICE, N_OFFLOAD, N_SETTLEMENT, TO
 from marl_sched.cluster.machines import draw_background, draw_events
 from marl_sched.cluster.metrics import ZoneSums
 from marl_sched.cluster.model import N_SHAPES
@@ -275,6 +275,7 @@ class ZoneEnv:
         expected = {
             "offloads": (None, N_OFFLOAD + 3 * n_resources),
             "notices": (None, N_NOTICE),
+            "settlements": (None, N_SETTLEMENT),
             "digests": (self.n_replicas, n_digest),
             "moments": (self.n_replicas, n_resources, 3),
         }

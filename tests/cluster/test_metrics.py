@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from reference import Instance, RefZone, play_reference, scored
+from reference import play_reference, scored
+from reference_zone import Instance, RefZone
 from tiny import Act, Cluster, Job, Task, at_random, first_open, given, machines, table, tiny, zone
 
 from marl_sched.cluster.metrics import DEFINITIONS, quantile, short_name

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from reference import RefZone, play_reference
+from reference import play_reference
+from reference_zone import RefZone
 from tiny import Act, Cluster, at_random, first_open, first_peer, machines, tiny, zone
 
 from marl_sched.cluster.machines import draw_background, draw_events

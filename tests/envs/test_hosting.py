@@ -1,6 +1,7 @@
 """One trajectory, whoever hosts the zones, in whatever order, beside whatever replicas."""
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -287,6 +288,20 @@ def test_a_zone_starts_over_after_an_abort() -> None:
     assert a.window == b.window == 0
 
 
+@pytest.mark.parametrize("part", ["offloads", "notices", "settlements", "digests", "moments"])
+def test_a_message_of_another_shape_is_refused(part: str) -> None:
+    experiment = _experiment(*ZONES[:2])
+    exchange = LocalExchange(["a", "b"])
+    env = ZoneEnv(experiment, "a", exchange, 1)
+    env.begin("train", [0])
+    right = ZoneEnv(experiment, "b", LocalExchange(["b"]), 1)
+    right.begin("train", [0])
+    (outbox,) = right.exchange.collect("b", 0)
+    exchange.post(replace(outbox, **{part: np.zeros((2, 3))}))
+    with pytest.raises(ExchangeError, match=rf"zone b, step 0: {part} of shape \(2, 3\), expected"):
+        env.receive()
+
+
 def test_a_window_cannot_end_while_decisions_are_due() -> None:
     env = VectorEnv(_experiment(), 1)
     env.reset("train", [0])
@@ -312,7 +327,7 @@ def test_a_cloned_replica_plays_on_alike_and_touches_no_other() -> None:
     def play(target: VectorEnv, n_windows: int) -> dict[str, list[Any]]:
         heard: dict[str, list[Any]] = {name: [] for name in target.zones}
         for _ in range(n_windows):
-            for name, one in target.zones.items():
+            for one in target.zones.values():
                 while (seen := one.observe()) is not None:
                     actions = np.argmax(seen.mask, axis=1)
                     # The choice depends on what is seen only: the copy sees the same.

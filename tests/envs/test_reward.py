@@ -113,9 +113,9 @@ def test_composite_weighs_utilization_quality_cost_and_transfer() -> None:
         [[0, 0], [0.8, 0.4], [0, 0], [0, 0]], late=1.0, cost=0.6, transfer=3.0, reference=10.0
     )
     config = Reward(name="composite", alpha=0.5, beta=0.3, gamma=0.1, delta=0.2)
-    # 0.5 * (0.75 * 0.8 + 0.25 * 0.4) + 0.3 * 0.5 - 0.1 * 0.6 - 0.2 * 0.3
     found = composite(facts, config, np.array([0.75, 0.25]))
-    assert found[0] == pytest.approx(0.35 + 0.15 - 0.06 - 0.06)
+    utilization = 0.75 * 0.8 + 0.25 * 0.4
+    assert found[0] == pytest.approx(0.5 * utilization + 0.3 * 0.5 - 0.1 * 0.6 - 0.2 * 0.3)
 
 
 def test_resource_weights_are_normalised() -> None:
@@ -140,19 +140,16 @@ def test_facts_of_a_start_are_those_of_the_hand_worked_placement() -> None:
         zone("a", machines(price_per_hour=3.0), machines(speed=2.0)),
         reward={"imbalance_rate": 0.25, "externality": 0.0},
     )
-    # Full for 4 s; then 3 of 4 cores and 2 of 8 GiB on machine 0, beside an empty machine 1.
+    # Both machines are full: the one of speed 2 for 2 s, the other for 4 s.
     blocker = Task([4.0], (4000, 1024), (1000, 512))
     other = Task([4.0], (4000, 1024), (0, 0))
     task = Task([10.0], (3000, 1024), (3000, 2048), late_s=2.5, finish_s=16.0, reference_s=8.0)
     jobs = table(Job(0.0, [blocker, other]), Job(1.0, [task]))
-    cluster = Cluster(experiment).start({"a": jobs})
-
-    # Machine 1 (speed 2) is free at 2, machine 0 at 4: wait for the former by one decision more.
-    cluster.play()
+    cluster = Cluster(experiment).start({"a": jobs}).play()
     rewards = cluster.settled["a"][0, 2]
-    # Starts at 2 on machine 1: u = 0.75, stretch 1.4 / 2, duration 7 s, wait 1 s: not late; fits.
-    # cost 1 * 0.75 * 7 / 8; std of cpu from (0.25, 0) to (0.25, 0.75), memory (1/16, 0) to
-    # (1/16, 1/4).
+    # It starts at 2 on machine 1: u = 0.75, so 1.4 / 2 times its work: 7 s; 1 s of waiting is not
+    # late. The largest share is 0.75, the price 1. The std of cpu goes from that of (0.25, 0) to
+    # that of (0.25, 0.75), of memory from (1/16, 0) to (1/16, 1/4).
     slowdown = 1 / 8 + (7 - 10) / 8
     change = (0.25 - 0.125) + (0.09375 - 0.03125)
     penalty = 0.5 * slowdown + 0.5 * 0.75 * 7 / 8 + change * 8 * 0.25

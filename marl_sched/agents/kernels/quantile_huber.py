@@ -6,7 +6,7 @@ Shapes: B rows, N online quantiles, M target quantiles.
 import numpy as np
 from numpy.typing import NDArray
 
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inner, kernel
 
 # float32 constants: a float64 literal would make the inner loop half as wide.
 _ZERO = np.float32(0)
@@ -14,18 +14,18 @@ _HALF = np.float32(0.5)
 _ONE = np.float32(1)
 
 
-@kernel
+@inner
 def _clip(u: np.float32, kappa: np.float32) -> np.float32:
     return min(max(u, -kappa), kappa)
 
 
-@kernel
+@inner
 def _slope(u: np.float32, tau: np.float32, kappa: np.float32) -> np.float32:
     """Return |tau - 1[u < 0]| x the slope of the Huber loss at u, which is u clipped."""
     return _clip(u, kappa) * (tau if u >= _ZERO else _ONE - tau)
 
 
-@kernel
+@inner
 def _loss(u: np.float32, tau: np.float32, kappa: np.float32) -> np.float32:
     """Return the loss at u: the Huber loss is a (u - a / 2) with a = u clipped."""
     return _slope(u, tau, kappa) * (u - _HALF * _clip(u, kappa))

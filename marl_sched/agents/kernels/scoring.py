@@ -9,14 +9,14 @@ P parameters, O output columns.
 import numpy as np
 from numpy.typing import NDArray
 
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inner, kernel
 
 _ZERO = np.float32(0)
 
 Float = NDArray[np.float32]
 
 
-@kernel
+@inner
 def _affine(x: Float, weight: Float, bias: Float, out: Float) -> None:
     """Write bias + x @ weight; four inputs a pass, so that `out` is loaded and stored less."""
     n_in = x.shape[0]
@@ -36,7 +36,7 @@ def _affine(x: Float, weight: Float, bias: Float, out: Float) -> None:
             out[o] += x[i] * weight[i, o]
 
 
-@kernel
+@inner
 def _rectify(x: Float) -> None:
     for i in range(x.shape[0]):
         x[i] = max(x[i], _ZERO)
@@ -99,7 +99,7 @@ def score_candidates(  # noqa: PLR0913  # a kernel takes arrays, not objects
             scores[row, candidate] = _tail_mean(output, tail)
 
 
-@kernel
+@inner
 def _tail_mean(output: Float, tail: Float) -> np.float32:
     if output.shape[0] > 1:
         output.sort()

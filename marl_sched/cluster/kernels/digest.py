@@ -22,7 +22,7 @@ from marl_sched.cluster.model import (
     UP,
     State,
 )
-from marl_sched.kernel_cache import inlined, kernel
+from marl_sched.kernel_cache import inlined, inner
 
 D_QUEUE, D_SPEED, D_PRICE, D_SLOWDOWN = range(4)
 N_PLAIN_DIGEST = 4
@@ -33,7 +33,7 @@ MOVING_SHARE = 0.08
 """Weight of the newest window in moving averages: about a minute at windows of 5 s."""
 
 
-@kernel
+@inner
 def write_digest(s: State, e: int, out: NDArray[Any]) -> None:
     """Write a replica's digest to out (N_PLAIN_DIGEST + (N_DIGEST_AMOUNTS + N_SHAPES) R,)."""
     n_resources = s.capacity.shape[1]
@@ -91,7 +91,7 @@ def write_shapes(s: State, e: int, out: NDArray[Any]) -> None:
             n_shapes += 1
 
 
-@kernel
+@inner
 def read_digest(s: State, e: int, peer: int, digest: NDArray[Any]) -> None:
     """Take over a peer's digest, made now; what was sent counts from here anew."""
     n_resources = s.capacity.shape[1]
@@ -114,7 +114,7 @@ def read_digest(s: State, e: int, peer: int, digest: NDArray[Any]) -> None:
             s.peer_shape[e, peer, shape, r] = digest[at]
 
 
-@kernel
+@inner
 def close_window(s: State, e: int, moments: NDArray[Any]) -> None:
     """Update moving averages, write moments (R, 3) and, in the measured span, sample the zone."""
     n_resources = s.capacity.shape[1]

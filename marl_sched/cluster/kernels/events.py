@@ -17,7 +17,7 @@ from marl_sched.cluster.model import (
     UP,
     State,
 )
-from marl_sched.kernel_cache import inlined, kernel
+from marl_sched.kernel_cache import inlined, inner
 
 NEVER = 1 << 62
 
@@ -40,7 +40,7 @@ def next_event_us(s: State, e: int) -> int:
     return at
 
 
-@kernel
+@inner
 def handle_event(s: State, e: int) -> None:
     """Carry out one event due at `now_us`: finishes first, arrivals of jobs last."""
     now_us = s.zone[e].now_us
@@ -66,7 +66,7 @@ def handle_event(s: State, e: int) -> None:
         s.zone[e].next_job += 1
 
 
-@kernel
+@inner
 def finish_first(s: State, e: int) -> None:
     """Finish the running instance whose time has come and retry what its machine can now take."""
     row = s.running[e, 0].row
@@ -84,7 +84,7 @@ def finish_first(s: State, e: int) -> None:
     note_freed(s, e, machine)
 
 
-@kernel
+@inner
 def leave_task(s: State, e: int, row: int) -> None:
     """Take a finished instance of our own off its task; the last one makes the children ready."""
     task = s.instance[e, row].task
@@ -110,7 +110,7 @@ def leave_task(s: State, e: int, row: int) -> None:
             make_ready(s, e, child)
 
 
-@kernel
+@inner
 def make_ready(s: State, e: int, task: int) -> None:
     """Queue all instances of a task."""
     s.task[e, task].ready_us = s.zone[e].now_us
@@ -120,7 +120,7 @@ def make_ready(s: State, e: int, task: int) -> None:
         wait(s, e, row, s.zone[e].now_us)
 
 
-@kernel
+@inner
 def arrive(s: State, e: int, job: int) -> None:
     """Let a job arrive: its tasks without parents are ready."""
     first = s.job[e, job].first_task
@@ -129,7 +129,7 @@ def arrive(s: State, e: int, job: int) -> None:
             make_ready(s, e, task)
 
 
-@kernel
+@inner
 def receive_first(s: State, e: int) -> None:
     """Queue the offloaded instance that arrives now; its ready time stays that of its origin."""
     row = s.transit[e, 0].row
@@ -139,7 +139,7 @@ def receive_first(s: State, e: int) -> None:
     wait(s, e, row, s.instance[e, row].ready_us)
 
 
-@kernel
+@inner
 def change_machine(s: State, e: int, number: int) -> None:
     """Carry out a machine event; a failure kills what runs there."""
     machine = s.event[e, number].machine
@@ -155,7 +155,7 @@ def change_machine(s: State, e: int, number: int) -> None:
         note_freed(s, e, machine)
 
 
-@kernel
+@inner
 def kill_all(s: State, e: int, machine: int) -> None:
     """Take every instance off a failed machine and queue it again, its progress lost."""
     kept = 0
@@ -180,7 +180,7 @@ def kill_all(s: State, e: int, machine: int) -> None:
         kill(s, e, dead[at], machine)
 
 
-@kernel
+@inner
 def kill(s: State, e: int, row: int, machine: int) -> None:
     """Let an instance die with its machine: queued again, or its job fails."""
     take(s, e, machine, row, -1)
@@ -201,7 +201,7 @@ def kill(s: State, e: int, row: int, machine: int) -> None:
         s.job[e, s.task[e, s.instance[e, row].task].job].has_failed = 1
 
 
-@kernel
+@inner
 def close_episode(s: State, e: int) -> None:
     """Score what has not finished by the end: nobody gains by not placing.
 

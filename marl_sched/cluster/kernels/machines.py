@@ -3,7 +3,7 @@
 import math
 
 from marl_sched.cluster.model import ABSENT, State
-from marl_sched.kernel_cache import inlined, kernel
+from marl_sched.kernel_cache import inlined, inner
 
 
 @inlined
@@ -51,7 +51,7 @@ def take(s: State, e: int, machine: int, row: int, sign: int) -> None:
             s.use[e, machine, r] = s.background[e, machine, r]
 
 
-@kernel
+@inner
 def set_background(s: State, e: int, step: int) -> None:
     """Apply one step of the background series: it counts as use and lowers allocatable."""
     for machine in range(s.machine.shape[1]):

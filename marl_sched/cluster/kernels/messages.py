@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from marl_sched.cluster.kernels.events import leave_task
 from marl_sched.cluster.kernels.heaps import push
 from marl_sched.cluster.model import IN_TRANSIT, State
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inner
 
 REPLICA, TO, FROM, SEQUENCE, INSTANCE_ROW, TIME = range(6)
 (
@@ -40,7 +40,7 @@ S_REWARD, S_SIGN = 6, 7
 N_SETTLEMENT = 8
 
 
-@kernel
+@inner
 def write_offloads(s: State, e: int, out: NDArray[Any], at: int) -> int:
     """Write the instances a replica sent in this window to out[at:] and return the next row."""
     n_resources = s.request.shape[2]
@@ -76,7 +76,7 @@ def write_offloads(s: State, e: int, out: NDArray[Any], at: int) -> int:
     return at
 
 
-@kernel
+@inner
 def write_notices(s: State, e: int, out: NDArray[Any], at: int) -> int:
     """Write the peers' instances that ended here in this window and return the next row."""
     for number in range(s.zone[e].notice_size):
@@ -94,7 +94,7 @@ def write_notices(s: State, e: int, out: NDArray[Any], at: int) -> int:
     return at
 
 
-@kernel
+@inner
 def foreign_task(s: State, e: int, message: NDArray[Any]) -> int:
     """Return the row of a peer's task, made new unless its slot still remembers it."""
     zone = int(message[FROM])
@@ -128,7 +128,7 @@ def foreign_task(s: State, e: int, message: NDArray[Any]) -> int:
     return task
 
 
-@kernel
+@inner
 def receive_offload(s: State, message: NDArray[Any]) -> None:
     """Add an instance that a peer sent; it arrives at max(its time, now)."""
     e = int(message[REPLICA])
@@ -156,7 +156,7 @@ def receive_offload(s: State, message: NDArray[Any]) -> None:
     s.zone[e].transit_size += 1
 
 
-@kernel
+@inner
 def receive_notice(s: State, message: NDArray[Any]) -> None:
     """Learn that an offloaded instance has ended; one that only passed through is reported on."""
     e = int(message[REPLICA])

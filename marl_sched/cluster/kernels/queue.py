@@ -9,7 +9,7 @@ from marl_sched.cluster.model import (
     WAITING,
     State,
 )
-from marl_sched.kernel_cache import inlined, kernel
+from marl_sched.kernel_cache import inlined, inner
 
 
 @inlined
@@ -150,7 +150,7 @@ def set_aside(s: State, e: int, group: int) -> None:
     s.zone[e].aside_size += 1
 
 
-@kernel
+@inner
 def retry_all(s: State, e: int) -> None:
     """Reactivate every group that was set aside."""
     for at in range(s.zone[e].aside_size):
@@ -196,7 +196,7 @@ def freed_span(s: State, e: int) -> tuple[int, int]:
     return first, last
 
 
-@kernel
+@inner
 def retry_first(s: State, e: int) -> None:
     """Reactivate the first group set aside that fits a machine with freed capacity.
 
@@ -235,7 +235,7 @@ def is_before(s: State, e: int, group: int, other: int) -> bool:
     return s.group[e, group].sequence < s.group[e, other].sequence
 
 
-@kernel
+@inner
 def has_choice(s: State, e: int, row: int) -> bool:
     """Return whether at least one machine or peer is unmasked for an instance."""
     task = s.instance[e, row].task
@@ -248,7 +248,7 @@ def has_choice(s: State, e: int, row: int) -> bool:
     return False
 
 
-@kernel
+@inner
 def find_head(s: State, e: int) -> bool:
     """Bring an instance that has a choice to the head of the queue; return whether there is one."""
     while True:

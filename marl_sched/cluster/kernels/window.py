@@ -24,10 +24,10 @@ from marl_sched.cluster.model import (
     WAITING,
     State,
 )
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inner, kernel
 
 
-@kernel
+@inner
 def advance(s: State, e: int, until_us: int) -> bool:
     """Play a replica until a decision is needed (True) or the time is `until_us` (False)."""
     while True:

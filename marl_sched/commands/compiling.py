@@ -1,0 +1,64 @@
+"""`marl-sched compile`: every kernel is compiled once and kept."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import typer
+
+from federation.local_run import train
+from marl_sched import kernel_cache
+from marl_sched.config import Experiment
+
+
+def compile_kernels() -> None:
+    """Compile the simulator's and the learner's kernels, if they are not yet.
+
+    Examples:
+        marl-sched compile
+    """
+    if not kernel_cache.is_cold():
+        typer.echo(f"kernels are compiled already: {kernel_cache.CACHE_FOLDER}")
+        return
+    typer.echo("compiling kernels, once, about a minute ...", err=True)
+    start = time.monotonic()
+    # Whatever a training run meets is compiled, with the types it meets there.
+    with tempfile.TemporaryDirectory() as folder:
+        train(_tiny(), Path(folder) / "run")
+    kernel_cache.mark_warm()
+    typer.echo(
+        f"compiled in {time.monotonic() - start:.0f} s: {kernel_cache.CACHE_FOLDER}", err=True
+    )
+
+
+def _tiny() -> Experiment:
+    """Return two zones of two machines that play half a minute and learn twice."""
+    capacity = {"cpu_milli": 4000, "memory_mib": 8192}
+    task_type = {
+        "name": "any",
+        "request": {"cpu_milli": 1000, "memory_mib": 1024},
+        "mean_s": 5.0,
+        "sigma": 0.5,
+        "use": {name: {"mean": 0.5, "sd": 0.1} for name in capacity},
+        "finish_slack": 3.0,
+    }
+    stream = {"name": "all", "arrivals": {"kind": "modulated-poisson"}}
+    return Experiment.model_validate(
+        {
+            "version": 1,
+            "name": "tiny",
+            "zones": [
+                {"name": name, "machines": [{"count": 2, "capacity": capacity}]}
+                for name in ("zone_0", "zone_1")
+            ],
+            "workload": {
+                "kind": "synthetic",
+                "load": 0.9,
+                "task_types": [task_type],
+                "streams": [stream],
+            },
+            "episode": {"horizon_s": 60.0, "drain_s": 20.0},
+            "agent": {"warmup_decisions": 10, "decisions_per_update": 20, "batch_size": 8},
+            "training": {"replicas": 2, "rounds": 1, "validation_episodes": 1},
+        }
+    )
