@@ -1,20 +1,15 @@
-"""What the benchmarks share: one thread, CPU times, and how figures are printed."""
+"""What the benchmarks share: CPU times, their arguments, and how figures are printed."""
 
 import argparse
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-for _library in ("OMP", "OPENBLAS", "MKL", "NUMBA"):
-    # Before numpy and torch are loaded: figures are per core.
-    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
-
 
 def cpu_seconds(call: Callable[[], object]) -> float:
-    """Return the CPU seconds of one call: other work on the machine does not count."""
+    """Return the CPU seconds of one call, over all threads: other processes do not count."""
     start = time.process_time()
     call()
     return time.process_time() - start

@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from measuring import parser, print_figures  # first: it sets the number of threads
-
 import numpy as np
+from measuring import parser, print_figures
 from numpy.typing import NDArray
 
+from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Experiment, load_config
 from marl_sched.envs.vector import VectorEnv
 from marl_sched.envs.zone_env import ZoneEnv
@@ -100,20 +100,17 @@ def main() -> None:
     """Run the benchmark and print its figures."""
     arguments = parser(__doc__)
     arguments.add_argument("--machines", type=int, nargs="+", default=sorted(BARS), metavar="M")
-    arguments.add_argument(
-        "--replicas", type=int, nargs="+", default=[8, 32, 64, 128], metavar="E"
-    )
+    arguments.add_argument("--replicas", type=int, nargs="+", default=[8, 32, 64, 128], metavar="E")
     arguments.add_argument(
         "--decisions", type=int, default=150_000, metavar="N", help="timed decisions a figure"
     )
     given = arguments.parse_args()
+    warm_up()
     figures: dict[str, Any] = {}
     for n_machines in given.machines:
         experiment = experiment_of(n_machines)
-        measure(experiment, 1, 1)  # kernels are loaded, or compiled
-        by_replicas = {
-            f"E={n}": measure(experiment, n, given.decisions) for n in given.replicas
-        }
+        measure(experiment, 1, 1)  # the compiled kernels are loaded
+        by_replicas = {f"E={n}": measure(experiment, n, given.decisions) for n in given.replicas}
         best = max(part["decisions_per_s"] for part in by_replicas.values())
         figures[f"machines={n_machines}"] = {
             "best_decisions_per_s": best,

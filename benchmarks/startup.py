@@ -17,7 +17,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from measuring import parser, print_figures  # first: it sets the number of threads
+from measuring import parser, print_figures
 
 from marl_sched.commands.warm_up import warm_up
 

@@ -54,11 +54,16 @@ EnvFactory = Callable[[Experiment, int], EpisodeEnv]
 """From an experiment and a number of replicas to an environment."""
 
 
+def make_plain_env(experiment: Experiment, n_replicas: int) -> VectorEnv:
+    """Return an environment that settles no rewards: nobody learns from an evaluation."""
+    return VectorEnv(experiment, n_replicas, with_rewards=False)
+
+
 class EpisodePlayer:
     """Plays any number of episodes in batches, keeping its environments."""
 
     def __init__(
-        self, experiment: Experiment, replicas: int, make_env: EnvFactory = VectorEnv
+        self, experiment: Experiment, replicas: int, make_env: EnvFactory = make_plain_env
     ) -> None:
         """Get ready to play.
 
@@ -145,7 +150,7 @@ def evaluate(
     *,
     split: str = "test",
     progress: Progress | None = None,
-    make_env: EnvFactory = VectorEnv,
+    make_env: EnvFactory = make_plain_env,
 ) -> Evaluation:
     """Play every policy over the same episodes and compare them.
 

@@ -103,6 +103,11 @@ class TunedRule:
                 )
             self._weights[kind][layout.candidate_index(feature)] = weight
 
+    @property
+    def weights(self) -> NDArray[np.float64]:
+        """Return (2, F) weights of machines and of peers."""
+        return np.stack([self._weights["machine"], self._weights["peer"]])
+
     def reset(self, n_replicas: int, generator: np.random.Generator) -> None:
         """Start new episodes: the rule has no state and draws nothing."""
 

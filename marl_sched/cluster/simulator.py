@@ -56,6 +56,11 @@ class ZoneSimulator:
         return self.advance(np.arange(self.n_replicas, dtype=np.int64))
 
     @property
+    def until_us(self) -> int:
+        """End of the window that is open."""
+        return self._until_us
+
+    @property
     def deaths(self) -> int:
         """Instances that died with their machines in the last advance."""
         return self._deaths

@@ -99,6 +99,18 @@ class VectorEnv:
         latency_us = 1e6 * self.decision_s / max(1, self.decisions)
         return {**metrics, "decision_latency_us": np.full(self.n_replicas, latency_us)}
 
+    def run_weighted(
+        self, weights: NDArray[np.float64], split: str, episodes: Sequence[int]
+    ) -> dict[str, NDArray[np.float64]]:
+        """Play one episode in each replica by a weighted score (2, F); return its metrics (E,)."""
+        self.reset(split, episodes)
+        while not self.done:
+            for zone in self.zones.values():
+                if zone.window < self.experiment.n_windows:
+                    zone.play_weighted(weights)
+            self.end_window()
+        return episode_metrics(self.experiment, [zone.finish() for zone in self.zones.values()])
+
     def record(self, policies: Mapping[str, ActingPolicy], split: str, episode: int) -> Recording:
         """Play one episode in the first replica and return what happened, for plots."""
         self._start(policies, split, [episode] * self.n_replicas)

@@ -13,12 +13,13 @@ from marl_sched.cluster.kernels.digest import (
 from marl_sched.cluster.kernels.messages import N_NOTICE, N_OFFLOAD, N_SETTLEMENT, TO
 from marl_sched.cluster.machines import draw_background, draw_events
 from marl_sched.cluster.metrics import ZoneSums
-from marl_sched.cluster.model import N_SHAPES
+from marl_sched.cluster.model import N_PLAIN_FACTS, N_SHAPES
 from marl_sched.cluster.simulator import ZoneSimulator
 from marl_sched.cluster.state import EpisodeInput
 from marl_sched.config import MICROSECONDS, Experiment
 from marl_sched.envs.credit import Credit
 from marl_sched.envs.kernels.observe import observe_rows
+from marl_sched.envs.kernels.play import play_window_weighted
 from marl_sched.errors import ConfigError, ExchangeError
 from marl_sched.observation import Layout, Observation, Settlements
 from marl_sched.workload.episodes import draw_workload
@@ -159,6 +160,30 @@ class ZoneEnv:
             self._credit.placed(self._rows, facts, outcomes)
         self._rows = self.simulator.advance(self._rows)
         self._take_back_credit()
+
+    def play_weighted(self, weights: NDArray[np.float64]) -> int:
+        """Play all replicas to the window's end by a weighted score; return the decisions taken.
+
+        The same as acting by `TunedRule` until nothing is due, without leaving the kernels.
+
+        Args:
+            weights: (2, F) of machines and of peers.
+
+        Raises:
+            ExchangeError: This environment settles rewards, or the window has begun.
+        """
+        if self._with_rewards:
+            raise ExchangeError(f"zone {self.name}: a weighted score is played without rewards")
+        state = self.simulator.state
+        n_decisions = play_window_weighted(
+            state,
+            self.simulator.until_us,
+            weights,
+            (self._instance, self._candidates, self._zone, self._mask),
+            np.empty(N_PLAIN_FACTS + 4 * state.capacity.shape[1]),
+        )
+        self._rows = self._rows[:0]
+        return int(n_decisions)
 
     def end_window(self) -> None:
         """Exchange with the other zones, waiting for them, and open the next window."""

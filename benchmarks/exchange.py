@@ -1,0 +1,86 @@
+"""What the exchange costs: `python benchmarks/exchange.py [--json]`.
+
+CPU time of a window boundary of configs/base.yaml (three zones in one thread, LocalExchange, 16
+replicas): closing the window, what is sent, taking it in, and opening the next one up to its first
+decisions; in microseconds a boundary of all zones, and as a share of a round with a rule
+(simulator, observations, decisions, rewards). `barrier_us` is the exchange itself: empty outboxes
+of three zones posted and collected. Numbers only, no bar.
+"""
+
+import time
+from pathlib import Path
+
+import numpy as np
+from measuring import cpu_seconds, parser, print_figures
+
+from marl_sched.agents.heuristics import make_policy
+from marl_sched.cluster.exchange import LocalExchange, Outbox
+from marl_sched.commands.warm_up import warm_up
+from marl_sched.config import Experiment, load_config
+from marl_sched.envs.vector import VectorEnv
+
+BASE = Path(__file__).parents[1] / "configs" / "base.yaml"
+RULE = "least-allocated"
+
+
+def play(experiment: Experiment, n_replicas: int) -> dict[str, float]:
+    """Play one episode a replica; return the boundaries' us a window and their share."""
+    env = VectorEnv(experiment, n_replicas)
+    env.reset("train", range(n_replicas))
+    boundary_s, n_windows, n_offloads, n_decisions = 0.0, 0, 0, 0
+    layout = next(iter(env.zones.values())).layout
+    policy = make_policy(RULE, layout, experiment)
+    policy.reset(n_replicas, np.random.default_rng(1))
+    start = time.process_time()
+    while not env.done:
+        for zone in env.zones.values():
+            while (observation := zone.observe()) is not None:
+                actions = policy.act(observation)
+                n_decisions += len(actions)
+                n_offloads += int((actions >= zone.n_machines).sum())
+                zone.step(actions)
+        boundary_s += cpu_seconds(env.end_window)
+        n_windows += 1
+        for zone in env.zones.values():
+            zone.settlements()
+    total_s = time.process_time() - start
+    return {
+        "boundary_us": 1e6 * boundary_s / n_windows,
+        "share_of_round": boundary_s / total_s,
+        "decisions_per_window": n_decisions / n_windows,
+        "offloads_per_window": n_offloads / n_windows,
+    }
+
+
+def barrier_us(names: list[str], n_steps: int) -> float:
+    """Return the time of posting and collecting empty outboxes of all zones, a step."""
+    exchange = LocalExchange(names)
+    empty = np.zeros((0, 8))
+    moments = np.zeros((1, 2, 3))
+
+    def steps() -> None:
+        for step in range(n_steps):
+            for name in names:
+                exchange.post(Outbox(name, step, empty, empty, empty, None, moments))
+            for name in names:
+                exchange.collect(name, step)
+
+    return 1e6 * cpu_seconds(steps) / n_steps
+
+
+def main() -> None:
+    """Run the benchmark and print its figures."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--replicas", type=int, default=16, metavar="E")
+    given = arguments.parse_args()
+    warm_up()
+    experiment = load_config(BASE)
+    figures = {
+        **play(experiment, given.replicas),
+        "barrier_us": barrier_us(sorted(experiment.zone_names), 2_000),
+    }
+    print_figures(figures, given.json)
+
+
+if __name__ == "__main__":
+    main()
