@@ -29,6 +29,8 @@ format: .venv/.installed
 docs: .venv/.installed
 	$(BIN)/python -m marl_sched.config.reference > docs/configuration.md
 	$(BIN)/marl-sched show-config --schema > docs/config.schema.json
+	$(BIN)/python -m marl_sched.reference_pages metrics > docs/metrics.md
+	$(BIN)/python -m marl_sched.reference_pages observation > docs/observation.md
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,6 +6,7 @@ column that has no meaning for a kind of candidate is 0 there. All features are 
 [-LIMIT, LIMIT]. Columns per resource are named `NAME:RESOURCE`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -15,66 +16,72 @@ from numpy.typing import NDArray
 LIMIT = 10.0
 """Bound of every feature."""
 
-_CANDIDATE_PER_RESOURCE = (
-    "free_share",  # free over capacity; peer: by its digest, less what was sent since
-    "free_share_after",  # the same once the instance is there
-    "utilization",  # real use over capacity, now; peer: its mean, by its digest
-    "utilization_after",  # with the type's mean use added; peer: 0
-    "utilization_mean",  # moving average over about a minute; peer: 0
-    "utilization_sd",  # moving standard deviation over about a minute; peer: its zone's std
-    "imbalance_change",  # change of the zone's std of utilization x machines; peer: 0
-    "relative_size",  # capacity over the largest machine of the zone; peer: over the zone's total
-)
-_CANDIDATE = (
-    "is_machine",
-    "is_peer",
-    "speed",  # relative to the reference machine; peer: mean by its digest
-    "price",  # price per hour; peer: mean by its digest
-    "alignment",  # Tetris: request . free, both as shares of capacity; peer: 0
-    "allocation_gap",  # std over resources of the allocated share after; peer: 0
-    "expected_duration",  # expected duration over the known mean (interference, speed)
-    "expected_late",  # 1 if the start there would be late (transfer time), else 0
-    "expected_slack",  # time to the finish limit left after the expected finish, over the mean
-    "running",  # log1p of running instances; peer: log1p of its queue
-    "takes_largest_slot",  # 1 if the zone's largest free slot shrinks
-    # price x largest share of the machine x expected duration over the known mean; peer: of its
-    # largest machine
-    "cost",
-    "digest_age",  # peer: age of its digest over the digest period
-    "sent_share",  # peer: cpu sent there since its digest over its allocatable cpu
-    "transfer",  # peer: transfer time over the known mean
-    "fits_largest_slot",  # peer: 1 if the instance fits the digest's largest free slot
-)
-_INSTANCE_PER_RESOURCE = (
-    "request",  # request over the largest machine of the zone
-    "use",  # the type's mean use over the request
-)
-_INSTANCE = (
-    "mean",  # log1p of the known mean duration in s, over 5
-    "sigma",  # known sigma of the lognormal duration
-    "waited",  # time since ready over the known mean
-    "late_slack",  # time to the latest start over the known mean
-    "finish_slack",  # time to the finish limit over the known mean
-    "hops_left",
-    "restarts",
-    "group",  # log1p of instances of the same task still waiting
-    "job_left",  # log1p of tasks of the job not yet finished
-    "priority",
-)
-_ZONE_PER_RESOURCE = (
-    "zone_free_share",  # free over capacity, all machines that are up
-    "zone_utilization",  # mean over machines
-    "zone_imbalance",  # std over machines
-    "queue_share",  # requests of ready instances over the zone's allocatable
-)
-_ZONE = (
-    "queue",  # log1p of ready instances
-    "set_aside",  # log1p of tasks that fit nowhere
-    "machines_up",  # log1p of machines that take placements, over 5
-    "machine_choices",  # share of machines that are unmasked
-    "peer_choices",  # share of peers that are unmasked
-    "arrivals",  # log1p of instances that became ready in the last minute
-)
+# Columns and what they mean; docs/observation.md is written from them.
+_CANDIDATE_PER_RESOURCE = {
+    "free_share": "free over capacity; peer: by its digest, less what was sent since",
+    "free_share_after": "the same once the instance is there",
+    "utilization": "real use over capacity, now; peer: its mean, by its digest",
+    "utilization_after": "with the type's mean use added; peer: 0",
+    "utilization_mean": "moving average over about a minute; peer: 0",
+    "utilization_sd": "moving standard deviation over about a minute; peer: its zone's std",
+    "imbalance_change": "change of the zone's std of utilization x machines; peer: 0",
+    "relative_size": "capacity over the largest machine of the zone; peer: over the zone's total",
+}
+_CANDIDATE = {
+    "is_machine": "1 of a machine of the zone, else 0",
+    "is_peer": "1 of a peer zone, else 0",
+    "speed": "relative to the reference machine; peer: mean by its digest",
+    "price": "price per hour; peer: mean by its digest",
+    "alignment": "Tetris: request . free, both as shares of capacity; peer: 0",
+    "allocation_gap": "std over resources of the allocated share after; peer: 0",
+    "expected_duration": "expected duration over the known mean (interference, speed)",
+    "expected_late": "1 if the start there would be late (transfer time), else 0",
+    "expected_slack": "time to the finish limit left after the expected finish, over the mean",
+    "running": "log1p of running instances; peer: log1p of its queue",
+    "takes_largest_slot": "1 if the zone's largest free slot shrinks",
+    "cost": "price x largest share of the machine (peer: of its largest) x expected_duration",
+    "digest_age": "peer: age of its digest over the digest period",
+    "sent_share": "peer: cpu sent there since its digest over its allocatable cpu",
+    "transfer": "peer: transfer time over the known mean",
+    "fits_largest_slot": "peer: 1 if the instance fits the digest's largest free slot",
+}
+_INSTANCE_PER_RESOURCE = {
+    "request": "request over the largest machine of the zone",
+    "use": "the type's mean use over the request",
+}
+_INSTANCE = {
+    "mean": "log1p of the known mean duration in s, over 5",
+    "sigma": "known sigma of the lognormal duration",
+    "waited": "time since ready over the known mean",
+    "late_slack": "time to the latest start over the known mean",
+    "finish_slack": "time to the finish limit over the known mean",
+    "hops_left": "offloads it may still make",
+    "restarts": "deaths with its machine so far",
+    "group": "log1p of instances of the same task still waiting",
+    "job_left": "log1p of tasks of the job not yet finished",
+    "priority": "its priority; higher goes first",
+}
+_ZONE_PER_RESOURCE = {
+    "zone_free_share": "free over capacity, all machines that are up",
+    "zone_utilization": "mean over machines",
+    "zone_imbalance": "std over machines",
+    "queue_share": "requests of ready instances over the zone's allocatable",
+}
+_ZONE = {
+    "queue": "log1p of ready instances",
+    "set_aside": "log1p of tasks that fit nowhere",
+    "machines_up": "log1p of machines that take placements, over 5",
+    "machine_choices": "share of machines that are unmasked",
+    "peer_choices": "share of peers that are unmasked",
+    "arrivals": "log1p of instances a minute that become ready, moving average over about a minute",
+}
+
+COLUMNS = {
+    "instance": (_INSTANCE, _INSTANCE_PER_RESOURCE),
+    "candidates": (_CANDIDATE, _CANDIDATE_PER_RESOURCE),
+    "zone": (_ZONE, _ZONE_PER_RESOURCE),
+}
+"""Of every array of an observation: plain columns, then those per resource, by name."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +115,9 @@ class Layout:
 
 
 def _columns(
-    plain: tuple[str, ...], per_resource: tuple[str, ...], resources: tuple[str, ...]
+    plain: Mapping[str, str], per_resource: Mapping[str, str], resources: tuple[str, ...]
 ) -> tuple[str, ...]:
-    return plain + tuple(f"{name}:{resource}" for name in per_resource for resource in resources)
+    return (*plain, *(f"{name}:{resource}" for name in per_resource for resource in resources))
 
 
 @dataclass

@@ -214,3 +214,11 @@ experiment = load_config("configs/base.yaml")
 make_policy("kube-default", Layout(tuple(experiment.resources)), experiment)
 """
     assert not loaded_after(code) & {"torch", "flwr"}
+
+
+def test_comparing_rules_waits_for_neither_torch_nor_flower() -> None:
+    assert not loaded_after("import marl_sched.commands.evaluating") & {
+        "torch",
+        "flwr",
+        "pettingzoo",
+    }

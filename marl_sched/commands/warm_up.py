@@ -20,7 +20,8 @@ def warm_up() -> None:
     """
     if not kernel_cache.is_cold():
         return
-    # Our stdout is for results only.
-    done = subprocess.run([sys.executable, "-c", _COMPILE, "compile"], stdout=sys.stderr)
+    # Its talk is on stderr; our stdout is for results only.
+    command = [sys.executable, "-c", _COMPILE, "compile"]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         raise MarlSchedError("the kernels could not be compiled: see above")

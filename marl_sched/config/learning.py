@@ -39,8 +39,9 @@ class Reward(Model):
     """outcome: penalty per unit of slowdown, less that of its own work."""
     cost: NonNegative = 0.5
     """outcome: penalty per unit of cost."""
-    offload: NonNegative = 0.4
-    """outcome: penalty of an offload, charged to the zone that sent it."""
+    offload: NonNegative = 1.0
+    """outcome: penalty of an offload, charged to the zone that sent it. It stands for the room the
+    instance takes from the peer's own: with 0.4 agents learn to export load until all are late."""
     imbalance: NonNegative = 1.0
     """outcome: penalty of the change in the zone's standard deviations x reference duration x
     imbalance_rate."""
@@ -104,7 +105,7 @@ class Agent(Model):
     """Largest replay of a zone."""
     warmup_decisions: NonNegativeInt = 2_000
     """Decisions a zone takes before its first update."""
-    decisions_per_update: PositiveInt = 160
+    decisions_per_update: PositiveInt = 64
     """Decisions of a zone (all replicas) between two updates."""
     personal_head: bool = False
     """Keep the last layer out of the average: it stays with its zone."""
@@ -115,13 +116,13 @@ class Training(Model):
 
     replicas: PositiveInt = 16
     """E: episodes a zone plays at once. Part of the result: never derived from cores."""
-    rounds: PositiveInt = 20
+    rounds: PositiveInt = 8
     """Rounds of training and averaging."""
     episodes_per_round: PositiveInt = 1
     """Whole episodes each replica plays a round."""
-    validation_episodes: NonNegativeInt = 16
+    validation_episodes: NonNegativeInt = 40
     """Episodes of the validation split that choose the checkpoint; 0: the last one is kept."""
-    validate_every: PositiveInt = 2
+    validate_every: PositiveInt = 1
     """Rounds between two validations; the last round is always validated."""
 
 

@@ -99,7 +99,7 @@ def score_candidates(  # noqa: PLR0913  # a kernel takes arrays, not objects
             scores[row, candidate] = _tail_mean(output, tail)
 
 
-@inner
+@kernel
 def _tail_mean(output: Float, tail: Float) -> np.float32:
     if output.shape[0] > 1:
         output.sort()

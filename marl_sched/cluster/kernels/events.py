@@ -1,7 +1,7 @@
 """What happens at its time: finishes, machine events, background use, arrivals, the end."""
 
 from marl_sched.cluster.kernels.accounts import score_instance, score_job, score_task
-from marl_sched.cluster.kernels.heaps import pop, push
+from marl_sched.cluster.kernels.heaps import pop, push, sort_rows
 from marl_sched.cluster.kernels.machines import set_background, take
 from marl_sched.cluster.kernels.queue import note_freed, retry_all, wait
 from marl_sched.cluster.model import (
@@ -175,7 +175,7 @@ def kill_all(s: State, e: int, machine: int) -> None:
     s.zone[e].finish_size = kept
     # In the order of the rows, not of the heap. The free tail of `aside` holds them until then:
     # requeueing goes to the active heap.
-    dead[:n_dead].sort()
+    sort_rows(dead[:n_dead])
     for at in range(n_dead):
         kill(s, e, dead[at], machine)
 

@@ -57,3 +57,15 @@ def pop(heap: NDArray[Any], size: int) -> None:
     heap[at].second = second
     heap[at].third = third
     heap[at].row = row
+
+
+@inlined
+def sort_rows(rows: NDArray[Any]) -> None:
+    """Sort a few rows (N,) in place; numpy's sort makes arrays of its own."""
+    for end in range(1, len(rows)):
+        row = rows[end]
+        at = end
+        while at > 0 and rows[at - 1] > row:
+            rows[at] = rows[at - 1]
+            at -= 1
+        rows[at] = row
