@@ -3,7 +3,7 @@
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted.
 
 Command modules are loaded by name when their command runs. This is the one place that imports on
-demand: `marl-sched --help` and the rules' commands must not wait for torch, Flower and matplotlib.
+demand: `marl-sched --help` waits for nothing heavy, the rules' commands not for torch and Flower.
 """
 
 import errno

@@ -127,7 +127,11 @@ class Evaluation:
     decision_latency_us: Mapping[str, float] = field(default_factory=dict)
 
     def save(self, folder: Path) -> Path:
-        """Write evaluation.json, and the values of every episode with the origin beside it."""
+        """Write evaluation.json, and the values of every episode with the origin beside it.
+
+        The folder is made if it is not there.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
         arrays = {
             f"{policy}/{metric}": values
             for policy, by_metric in self.metrics.items()

@@ -130,7 +130,7 @@ def test_evaluation_json_has_exactly_the_published_form(
         "learned": [quality(1.2), quality(1.3)],
     }
     result = evaluate(experiment, policies, make_env=ToyEnv)
-    path = result.save(tmp_path)
+    path = result.save(tmp_path / "runs" / "new")
     content = json.loads(path.read_text())
     assert path.name == "evaluation.json"
     assert list(content) == ["rows", "ratios"]
