@@ -58,7 +58,7 @@ def test_show_config_writes_every_default_to_stdout(capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show-cofig", BASE], "no command show-cofig, expected one of show-config"),
+        (["show-cofig", BASE], "did you mean show-config?"),
         (
             ["show-config"],
             "expected a CONFIG, or --schema alone (see marl-sched show-config --help)",

@@ -172,7 +172,7 @@ def test_late_start_and_violated_finish_reach_the_reward() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "penalty"), [("outcome", 0.4), ("composite", 0.1), ("balance", 0.0)]
+    ("name", "penalty"), [("outcome", 1.0), ("composite", 0.1), ("balance", 0.0)]
 )
 def test_the_sender_pays_for_the_offload(name: str, penalty: float) -> None:
     experiment = tiny(zone("a"), zone("b"), reward={"name": name})
@@ -192,8 +192,8 @@ def test_every_sender_of_a_chain_pays_once() -> None:
 
     cluster = Cluster(experiment).start({"a": jobs}).play(act)
     placed = cluster.settled["c"][0, 0]
-    assert cluster.settled["b"][0, 0] == [pytest.approx(placed[0] - 0.4)]
-    assert cluster.settled["a"][0, 0] == [pytest.approx(placed[0] - 0.4)]
+    assert cluster.settled["b"][0, 0] == [pytest.approx(placed[0] - 1.0)]
+    assert cluster.settled["a"][0, 0] == [pytest.approx(placed[0] - 1.0)]
 
 
 def test_an_offload_that_is_never_placed_is_settled_at_the_end() -> None:
@@ -209,15 +209,15 @@ def test_an_offload_that_is_never_placed_is_settled_at_the_end() -> None:
     }
     cluster = Cluster(experiment).start(tables).play(sending(("a", 0)))
     assert cluster.rows("b")["machine"].tolist()[1] == -1
-    # Late 1, violated 2 and the offload 0.4.
-    assert cluster.settled["a"][0, 0] == [pytest.approx(-3.4)]
+    # Late 1, violated 2 and the offload 1.
+    assert cluster.settled["a"][0, 0] == [pytest.approx(-4.0)]
 
 
 def test_an_offload_still_on_its_way_at_the_end_is_settled() -> None:
     experiment = tiny(zone("a"), zone("b"), reward={"imbalance": 0.0, "slowdown": 0.0})
     jobs = table(Job(119.0, [Task([5.0], (4000, 8192))]))
     cluster = Cluster(experiment).start({"a": jobs}).play(sending(("a", 0)))
-    assert cluster.settled["a"][0, 0] == [pytest.approx(-2.4)]
+    assert cluster.settled["a"][0, 0] == [pytest.approx(-3.0)]
     sums = [env.finish().sums[0, 0] for env in cluster.zones.values()]
     assert sums == [0.0, 1.0]
 
