@@ -31,6 +31,7 @@ docs: .venv/.installed
 	$(BIN)/marl-sched show-config --schema > docs/config.schema.json
 	$(BIN)/python -m marl_sched.reference_pages metrics > docs/metrics.md
 	$(BIN)/python -m marl_sched.reference_pages observation > docs/observation.md
+	$(BIN)/python -m marl_sched.results > docs/results.md
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -29,12 +29,13 @@ def results_page(records: Path) -> str:
 def _section(folder: Path) -> str:
     experiment = load_config(folder / "config.yaml")
     evaluation = load_evaluation(folder)
+    seeds = [seed_table(evaluation, name, experiment) for name in learned_policies(evaluation)]
     parts = [
         (folder / "about.md").read_text(encoding="utf-8"),
         headline(evaluation),
         main_table(evaluation, objective_parts(experiment)),
         ratio_table(evaluation),
-        *(seed_table(evaluation, name, experiment) for name in learned_policies(evaluation)),
+        *(table.replace("## ", "### ", 1) for table in seeds),
         origin_lines(evaluation, ""),
     ]
     return "\n".join(part for part in parts if part)
