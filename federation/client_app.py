@@ -32,11 +32,15 @@ class Worker(Protocol):
         ...
 
 
-def make_client_app(worker: Worker) -> ClientApp:
+def make_client_app(worker: Worker, fatal: tuple[type[Exception], ...] = ()) -> ClientApp:
     """Return the ClientApp of one zone.
 
     It answers `query` with the zone's name, `train` and `evaluate` with a report. What the worker
     raises becomes an error reply whose code says whether trying again is of use.
+
+    Args:
+        worker: The zone.
+        fatal: Errors that every other zone would meet too, beside those of our own.
     """
     app = ClientApp()
 
@@ -47,17 +51,20 @@ def make_client_app(worker: Worker) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answer(message, worker, worker.train_round)
+        return _answer(message, worker, worker.train_round, fatal)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return _answer(message, worker, worker.validate)
+        return _answer(message, worker, worker.validate, fatal)
 
     return app
 
 
 def _answer(
-    message: Message, worker: Worker, work: Callable[[NetworkPair, RoundOrder], RoundReport]
+    message: Message,
+    worker: Worker,
+    work: Callable[[NetworkPair, RoundOrder], RoundReport],
+    fatal: tuple[type[Exception], ...],
 ) -> Message:
     try:
         packed, order = decode_order(message.content)
@@ -70,6 +77,8 @@ def _answer(
     except (ConfigError, TraceError, CheckpointError) as error:
         return Message(Error(FATAL, str(error)), reply_to=message)
     except Exception as error:
+        if isinstance(error, fatal):
+            return Message(Error(FATAL, f"{type(error).__name__}: {error}"), reply_to=message)
         # Whatever it is: without an answer the other zones would wait for the deadline.
         _logger.debug("zone %s failed", worker.zone_name, exc_info=True)
         return Message(Error(FAILED, f"{type(error).__name__}: {error}"), reply_to=message)

@@ -22,6 +22,7 @@ from federation.weights import select, shared_names
 from marl_sched.agents.learned import save_policy
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.config import Experiment
+from marl_sched.files import alone_in
 from marl_sched.run_folder import Checkpoint, RunFolder
 from zones import state
 from zones.records import Weights
@@ -91,40 +92,44 @@ def train(
         KeyboardInterrupt: Ctrl-C, after all threads have ended.
     """
     logging.getLogger("flwr").setLevel(logging.WARNING)
-    exchange = LocalExchange(experiment.zone_names)
-    session = _open_session(experiment, run_dir, resume, exchange)
-    session = replace(
-        session,
-        stop=stop or session.stop,
-        progress=progress or session.progress,
-    )
+    new = None if resume else RunFolder.create(run_dir, experiment)
+    with alone_in(run_dir):
+        folder = new or RunFolder.resume(run_dir, experiment)
+        exchange = LocalExchange(experiment.zone_names)
+        session = _session(experiment, folder, exchange)
+        session = replace(
+            session,
+            stop=stop or session.stop,
+            progress=progress or session.progress,
+        )
+        _run(session, exchange, tick)
+    return _result(folder)
+
+
+def _run(session: Session, exchange: LocalExchange, tick: Tick | None) -> None:
+    """Run server and zones to the end of the session, or until it is stopped."""
     apps = {
-        SERVER_NODE_ID + number: make_client_app(worker)
+        # The zones share one disk: what one of them cannot write, none can.
+        SERVER_NODE_ID + number: make_client_app(worker, fatal=(OSError,))
         for number, worker in enumerate(_workers(session, exchange, tick), 1)
     }
     with LocalGrid(apps) as grid:
         try:
             make_server_app(session)(grid, Context(RUN_ID, SERVER_NODE_ID, {}, RecordDict(), {}))
         except Stopped:
-            _logger.info("%s: stopped early", run_dir)
+            _logger.info("%s: stopped early", session.folder.path)
         finally:
             exchange.abort("the run is over")
-    return _result(session.folder)
 
 
-def _open_session(
-    experiment: Experiment, run_dir: Path, resume: bool, exchange: LocalExchange
-) -> Session:
-    """Open the folder and find what to start from."""
+def _session(experiment: Experiment, folder: RunFolder, exchange: LocalExchange) -> Session:
+    """Find what to start from."""
     weights = first_weights(experiment)
     names = shared_names(weights, experiment)
     is_whole = len(names) == len(weights)
-    if resume:
-        folder = RunFolder.resume(run_dir, experiment)
-    else:
-        folder = RunFolder.create(run_dir, experiment)
     shared = select(weights, names)
     checkpoint = folder.committed or Checkpoint(0, shared, shared)
+    folder.check_committed(shared)
     if not checkpoint.is_finished:
         for zone in checkpoint.members:
             state.require_state(folder.zone_path(zone), checkpoint.round_number)

@@ -10,6 +10,7 @@ import errno
 import importlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -107,7 +108,8 @@ def _root(
 
 
 def main() -> NoReturn:
-    """Run the command line of this process."""
+    """Run the command line of this process; being terminated is like Ctrl-C."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(run(sys.argv[1:]))
 
 

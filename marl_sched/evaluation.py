@@ -5,6 +5,7 @@ Shapes: S training seeds of a policy, E episodes.
 
 import json
 import platform
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
@@ -145,6 +146,32 @@ class Evaluation:
         _write_json(folder / TIMING_FILE, {_LATENCY: dict(self.decision_latency_us)})
         _write_json(folder / EVALUATION_FILE, content)
         return folder / EVALUATION_FILE
+
+
+def open_folder(folder: Path, experiment: Experiment) -> None:
+    """Make the folder of an evaluation before the long work that it is for.
+
+    An earlier evaluation of the same configuration may be replaced, any other may not.
+
+    Raises:
+        RunError: It cannot be written to, or holds the evaluation of another configuration.
+        CheckpointError: It holds an evaluation that cannot be read.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written to: {error.strerror or error}") from None
+    path = folder / EPISODES_FILE
+    if not path.exists():
+        return
+    found = read_arrays(path, _KIND)[0].get("origin", {}).get("config_hash")
+    if found != (expected := config_hash(experiment)):
+        raise RunError(
+            f"{folder}: holds the evaluation of another configuration (config_hash {found}, "
+            f"expected {expected}); give another folder: --out FOLDER"
+        )
 
 
 def evaluate(

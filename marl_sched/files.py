@@ -1,24 +1,71 @@
-"""Write a file whole or not at all, so that a process killed at any point harms nothing."""
+"""Write files so that neither a killed process nor a second one harms what is there."""
 
+import contextlib
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
+
+from marl_sched.errors import RunError
 
 
 def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Replace `path` by what `write` writes, in one step.
 
     The bytes reach the disk before the name does: after a crash `path` holds the old content or the
-    new one, never a part. What is left over of an interrupted write ends in `.tmp`.
+    new one, never a part. What a killed write leaves ends in `.tmp`; the next write takes it over.
 
     Args:
         path: The file to create or replace; its folder exists.
         write: Writes the content to the binary file it is given.
+
+    Raises:
+        OSError: It cannot be written; names the file.
     """
     temporary = path.with_name(f"{path.name}.tmp")
-    with temporary.open("wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    with naming(path):
+        try:
+            with temporary.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let every OSError of the block name `path`: a full disk is reported without any name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Keep a second process out of a folder; the lock ends with the process, however it ends.
+
+    Raises:
+        RunError: There is no such folder, or another process is at work in it.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be opened: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"{folder}: another process is at work there") from None
+        except OSError:  # a file system without locks
+            pass
+        yield
+    finally:
+        os.close(handle)

@@ -27,11 +27,13 @@ from numpy.typing import NDArray
 
 from marl_sched.agents.storage import read_arrays, write_arrays
 from marl_sched.config import Experiment, dump_config
+from marl_sched.config.yaml_text import show_value
 from marl_sched.errors import CheckpointError, RunError
-from marl_sched.files import write_atomically
+from marl_sched.files import naming, write_atomically
 
 _logger = logging.getLogger(__name__)
 
+_CONFIG = "config.yaml"
 _ROUND = re.compile(r"round-(\d{5})\.npz")
 _KEPT = 2
 
@@ -59,6 +61,18 @@ class Checkpoint:
     is_finished: bool = False
 
 
+def require_new(path: Path) -> None:
+    """Check that a new run may be written to a folder.
+
+    Raises:
+        RunError: The folder exists and is not empty.
+    """
+    # What a run leaves that was killed before its first file was whole.
+    remains = {f"{_CONFIG}.tmp"}
+    if path.exists() and not (path.is_dir() and {p.name for p in path.iterdir()} <= remains):
+        raise RunError(f"{path}: exists already; give another folder, or --resume to go on")
+
+
 class RunFolder:
     """One run's folder, open for writing."""
 
@@ -78,16 +92,13 @@ class RunFolder:
             RunError: The folder exists and is not empty, or cannot be created.
         """
         folder = cls(path)
-        # What a run leaves that was killed before its first file was whole.
-        remains = {f"{folder.config_path.name}.tmp"}
-        if path.exists() and not (path.is_dir() and {p.name for p in path.iterdir()} <= remains):
-            raise RunError(f"{path}: exists already; give another folder, or --resume to go on")
+        require_new(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
             text = dump_config(experiment)
             write_atomically(folder.config_path, lambda file: file.write(text.encode()))
         except OSError as error:
-            raise RunError(f"{path}: cannot be created: {error}") from None
+            raise RunError(f"{path}: cannot be created: {error.strerror or error}") from None
         return folder
 
     @classmethod
@@ -105,10 +116,42 @@ class RunFolder:
         _cut(folder.timing_path, None)
         return folder
 
+    def is_of(self, experiment: Experiment) -> bool:
+        """Return whether there is a run of exactly this experiment."""
+        try:
+            self._check_config(experiment)
+        except RunError:
+            return False
+        return True
+
+    def check_committed(self, expected: Tensors) -> None:
+        """Check that the committed networks, if there are any, are like the expected ones.
+
+        Raises:
+            CheckpointError: Other tensors, other shapes or numbers that are not finite.
+        """
+        if self.committed is None:
+            return
+        path = self._round_path(self.committed.round_number)
+        for kind, tensors in (("online", self.committed.online), ("ema", self.committed.ema)):
+            if list(tensors) != list(expected):
+                raise CheckpointError(
+                    f"{path}: {kind} has the tensors {list(tensors)}, expected {list(expected)}"
+                )
+            for name, tensor in tensors.items():
+                wanted = expected[name]
+                if (tensor.dtype, tensor.shape) != (wanted.dtype, wanted.shape):
+                    raise CheckpointError(
+                        f"{path}: {kind}/{name} is {tensor.dtype} {tensor.shape}, expected "
+                        f"{wanted.dtype} {wanted.shape}"
+                    )
+                if not np.isfinite(tensor).all():
+                    raise CheckpointError(f"{path}: {kind}/{name}: expected finite numbers")
+
     @property
     def config_path(self) -> Path:
         """The experiment that ran."""
-        return self.path / "config.yaml"
+        return self.path / _CONFIG
 
     @property
     def metrics_path(self) -> Path:
@@ -143,6 +186,13 @@ class RunFolder:
         name = f"policy-{best.best['round']:05d}.npz"
         return {zone: self.zone_path(zone) / name for zone in zone_names}
 
+    def last_checkpoint(self) -> Checkpoint | None:
+        """Return the newest whole checkpoint, or None; for those that only read."""
+        try:
+            return self._load_last()[0]
+        except CheckpointError:
+            return None
+
     def append_metrics(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Add lines to metrics.jsonl; they count once the next checkpoint is saved."""
         self._n_lines += _append(self.metrics_path, lines)
@@ -163,11 +213,14 @@ class RunFolder:
         arrays = {f"online/{name}": tensor for name, tensor in checkpoint.online.items()}
         arrays |= {f"ema/{name}": tensor for name, tensor in checkpoint.ema.items()}
         self._checkpoints.mkdir(exist_ok=True)
-        path = self._checkpoints / f"round-{checkpoint.round_number:05d}.npz"
+        path = self._round_path(checkpoint.round_number)
         write_arrays(path, "checkpoint", meta, arrays)
         self.committed = checkpoint
         for old in self._round_paths()[:-_KEPT]:
             old.unlink()
+
+    def _round_path(self, round_number: int) -> Path:
+        return self._checkpoints / f"round-{round_number:05d}.npz"
 
     def _round_paths(self) -> list[Path]:
         if not self._checkpoints.is_dir():
@@ -176,8 +229,8 @@ class RunFolder:
 
     def _load_last(self) -> tuple[Checkpoint | None, int]:
         """Return the newest checkpoint that is whole, and its count of metrics lines."""
-        paths = self._round_paths()
-        for path in reversed(paths):
+        broken: list[str] = []
+        for path in reversed(self._round_paths()):
             try:
                 meta, arrays = read_arrays(path, "checkpoint")
                 checkpoint = Checkpoint(
@@ -188,27 +241,36 @@ class RunFolder:
                     members=tuple(meta["members"]),
                     is_finished=bool(meta["is_finished"]),
                 )
-                return checkpoint, int(meta["n_metrics_lines"])
-            except (CheckpointError, KeyError) as error:
-                _logger.warning("%s: passed over: %s", path, error)
-        if paths:
-            raise CheckpointError(f"{paths[-1]}: no checkpoint of this run is whole")
+                n_lines = int(meta["n_metrics_lines"])
+            except CheckpointError as error:
+                broken.append(str(error))
+            except (KeyError, ValueError, TypeError) as error:
+                broken.append(f"{path}: not a checkpoint of a run: {error}")
+            else:
+                for problem in broken:
+                    _logger.warning("passed over: %s", problem)
+                return checkpoint, n_lines
+        if broken:
+            raise CheckpointError(
+                f"{self._round_paths()[-1]}: no checkpoint of this run is whole "
+                f"({'; '.join(broken)})"
+            )
         return None, 0
 
     def _check_config(self, experiment: Experiment) -> None:
         try:
             old = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
             raise RunError(
-                f"{self.path}: no run to resume, {self.config_path.name} cannot be read: "
-                f"{' '.join(str(error).split())}"
+                f"{self.path}: no run to resume, {self.config_path.name} cannot be read: {reason}"
             ) from None
         new = yaml.safe_load(dump_config(experiment))
         if (difference := _difference(old, new)) is not None:
             key, was, now = difference
             raise RunError(
-                f"{self.config_path}: {key} = {was!r}, but the run to resume is given {now!r}; "
-                "expected the same configuration"
+                f"{self.config_path}: {key} = {show_value(was)}, but the run to resume is given "
+                f"{show_value(now)}; expected the same configuration"
             )
 
 
@@ -219,7 +281,7 @@ def _below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray
 def _append(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
     """Append lines and return how many."""
     texts = [json.dumps(_plain(line), allow_nan=False) + "\n" for line in lines]
-    with path.open("a", encoding="utf-8") as file:
+    with naming(path), path.open("a", encoding="utf-8") as file:
         file.writelines(texts)
     return len(texts)
 

@@ -9,12 +9,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from marl_sched.config.streams import named_stream
 from marl_sched.errors import RunError
-from marl_sched.files import write_atomically
+from marl_sched.files import naming, write_atomically
 
 BATCH = 4
 """Candidates that are made before any of them is scored."""
@@ -74,14 +75,12 @@ class SearchLog:
         whole = [line for line in lines if line.endswith(b"\n")]
         first = json.dumps(dict(identity), sort_keys=True).encode() + b"\n"
         if whole and whole[0] != first:
+            found = whole[0].decode(errors="replace").strip()[:300]
             raise RunError(
-                f"{path}: evaluations of another configuration ({whole[0].decode().strip()}), "
-                f"expected {first.decode().strip()}; delete the file to start anew"
+                f"{path}: evaluations of another configuration ({found}), expected "
+                f"{first.decode().strip()}; delete the file to start anew"
             )
-        try:
-            self._known = [json.loads(line) for line in whole[1:]]
-        except ValueError as error:
-            raise RunError(f"{path}: not a log of evaluations: {error}; delete it") from None
+        self._known = [_entry(path, row, line) for row, line in enumerate(whole[1:], 2)]
         kept = b"".join(whole) if whole else first
         write_atomically(path, lambda file: file.write(kept))
 
@@ -104,8 +103,20 @@ class SearchLog:
     def append(self, number: int, objective: float, weights: Weights) -> None:
         """Add an evaluation."""
         entry = {"evaluation": number, "objective": objective, "weights": dict(weights)}
-        with self._path.open("a", encoding="utf-8") as file:
+        with naming(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(entry) + "\n")
+
+
+def _entry(path: Path, row: int, line: bytes) -> dict[str, Any]:
+    """Read one line of a log, row 2 and on."""
+    try:
+        entry = json.loads(line)
+        if isinstance(entry, dict) and isinstance(entry["objective"], float):
+            return entry
+    except (ValueError, KeyError):
+        pass
+    shown = line.decode(errors="replace").strip()[:80]
+    raise RunError(f"{path}: line {row} is no evaluation: {shown}; delete the file to start anew")
 
 
 def search(

@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +93,7 @@ def _scorer(experiment: Experiment, jobs: int) -> Iterator[Scorer]:
         yield lambda candidates: map(one, candidates)
         return
     executor = ProcessPoolExecutor(
-        jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupt
+        jobs, mp_context=get_context("spawn"), initializer=_follow_parent
     )
     try:
         yield lambda candidates: executor.map(one, candidates)
@@ -99,6 +101,14 @@ def _scorer(experiment: Experiment, jobs: int) -> Iterator[Scorer]:
         executor.shutdown(cancel_futures=True)
 
 
-def _ignore_interrupt() -> None:
-    """Leave Ctrl-C to the parent, which ends its workers."""
+def _follow_parent() -> None:
+    """Leave Ctrl-C to the parent, which ends its workers; if it is killed, end too."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_after_parent, daemon=True).start()
+
+
+def _end_after_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -3,7 +3,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from marl_sched.agents.storage import write_arrays
 from marl_sched.config import Experiment, load_config
 from marl_sched.errors import CheckpointError, RunError
 from marl_sched.run_folder import Checkpoint, RunFolder
@@ -42,7 +44,7 @@ def test_folder_that_does_not_exist_cannot_be_resumed(tmp_path: Path) -> None:
     ("override", "message"),
     [
         ("training.rounds=7", r"training\.rounds = 20, but .* given 7"),
-        ("zones[1].load=0.5", r"zones\[1\]\.load = None, but .* given 0\.5"),
+        ("zones[1].load=0.5", r"zones\[1\]\.load = null, but .* given 0\.5"),
         ("agent.hidden=[8]", r"agent\.hidden = \[64, 64\], but .* given \[8\]"),
     ],
 )
@@ -103,3 +105,54 @@ def test_policy_of_every_zone_is_the_published_one(tmp_path: Path) -> None:
     assert folder.policy_paths(["a"]) == {"a": folder.zone_path("a") / "policy-00001.npz"}
     folder.best_path.write_bytes(b"")
     assert folder.policy_paths(["a", "b"]) == {"a": folder.best_path, "b": folder.best_path}
+
+
+def make_run(path: Path) -> RunFolder:
+    """Return a run of two committed rounds."""
+    folder = RunFolder.create(path, base())
+    for number in (1, 2):
+        folder.save_checkpoint(Checkpoint(number, WEIGHTS, WEIGHTS))
+    return folder
+
+
+def test_checkpoint_with_foreign_metadata_is_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = make_run(tmp_path / "run")
+    path = folder.best_path.with_name("round-00002.npz")
+    write_arrays(path, "checkpoint", {"round": "two"}, {})
+    resumed = RunFolder.resume(tmp_path / "run", base())
+    assert resumed.committed is not None
+    assert resumed.committed.round_number == 1
+    assert "round-00002.npz: not a checkpoint of a run" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({"v": WEIGHTS["w"]}, r"online has the tensors \['w'\], expected \['v'\]"),
+        ({"w": np.zeros((3, 1), np.float32)}, r"online/w is float32 \(3,\), expected .*\(3, 1\)"),
+    ],
+)
+def test_checkpoint_of_another_architecture_is_named(
+    tmp_path: Path, expected: dict[str, NDArray[np.float32]], message: str
+) -> None:
+    folder = make_run(tmp_path / "run")
+    folder.check_committed(WEIGHTS)
+    with pytest.raises(CheckpointError, match=rf"round-00002\.npz: {message}"):
+        folder.check_committed(expected)
+
+
+def test_checkpoint_that_is_not_finite_is_named(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", base())
+    broken = {"w": np.full(3, np.nan, np.float32)}
+    folder.save_checkpoint(Checkpoint(1, WEIGHTS, broken))
+    with pytest.raises(CheckpointError, match=r"round-00001\.npz: ema/w: expected finite numbers"):
+        folder.check_committed(WEIGHTS)
+
+
+def test_run_of_a_configuration_is_known_by_every_field(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    assert RunFolder(tmp_path / "run").is_of(base())
+    assert not RunFolder(tmp_path / "run").is_of(base("seed=9"))
+    assert not RunFolder(tmp_path / "none").is_of(base())

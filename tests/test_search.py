@@ -94,3 +94,16 @@ def test_progress_counts_evaluations_and_never_gets_worse(tmp_path: Path) -> Non
     assert [call[0] for call in calls] == list(range(1, 201))
     best = [call[2] for call in calls]
     assert best == sorted(best, reverse=True)
+
+
+@pytest.mark.parametrize("line", ["xx", "[1]", '{"evaluation": 1}', "\udcff"])
+def test_line_that_is_no_evaluation_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "log"
+    run(path, SearchSpace(SPACE.priors, 4, 4, seed=3))
+    lines = path.read_text().splitlines()
+    lines[2] = line
+    before = "\n".join([*lines, ""]).encode(errors="surrogateescape")
+    path.write_bytes(before)
+    with pytest.raises(RunError, match="line 3 is no evaluation"):
+        SearchLog(path, IDENTITY)
+    assert path.read_bytes() == before

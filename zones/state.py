@@ -36,7 +36,10 @@ def load_state(path: Path, zone: str) -> tuple[int, dict[str, NDArray[Any]]]:
     metadata, arrays = read_arrays(path, _KIND)
     if metadata.get("zone") != zone:
         raise CheckpointError(f"{path}: zone = {metadata.get('zone')!r}, expected {zone!r}")
-    return int(metadata["round"]), arrays
+    round_number = metadata.get("round")
+    if not isinstance(round_number, int):
+        raise CheckpointError(f"{path}: round = {round_number!r}, expected an integer")
+    return round_number, arrays
 
 
 def require_state(folder: Path, round_number: int) -> None:

@@ -21,6 +21,7 @@ from marl_sched.cluster.metrics import ZoneSums, episode_metrics
 from marl_sched.config import Experiment
 from marl_sched.config.streams import named_stream
 from marl_sched.envs.zone_env import ZoneEnv
+from marl_sched.errors import CheckpointError
 from marl_sched.observation import Layout
 from zones import state
 from zones.records import NetworkPair, RoundOrder, RoundReport, Weights
@@ -137,7 +138,10 @@ class ZoneWorker:
             CheckpointError: The file is not a whole state of this zone and experiment.
         """
         round_number, arrays = state.load_state(path, self.zone_name)
-        self._learner.load_state(arrays)
+        try:
+            self._learner.load_state(arrays)
+        except CheckpointError as error:
+            raise CheckpointError(f"{path}: {error}") from None
         self._round = round_number
 
     def _begin(self, order: RoundOrder) -> None:

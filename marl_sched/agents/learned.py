@@ -105,7 +105,7 @@ def _architecture(path: Path, layout: Layout, metadata: Mapping[str, Any]) -> Ar
     keys = ("hidden", "n_quantiles", "cvar_alpha")
     try:
         agent = Agent.model_validate({key: metadata[key] for key in keys})
-    except (KeyError, ValueError) as error:
-        problem = " ".join(str(error).split())
-        raise CheckpointError(f"{path}: metadata is not valid: {problem}") from None
+    except (KeyError, ValueError):
+        found = {key: metadata.get(key) for key in keys}
+        raise CheckpointError(f"{path}: {found}, expected what an `agent` may have") from None
     return Architecture.of(layout, agent)

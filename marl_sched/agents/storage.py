@@ -1,7 +1,6 @@
 """Named arrays and a little JSON in one .npz file: written atomically, never pickled."""
 
 import json
-import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marl_sched.errors import CheckpointError
+from marl_sched.files import write_atomically
 
 _HEADER = "header"
 _FORMAT = 1
@@ -29,15 +29,9 @@ def write_arrays(
     """
     header = {"project": "marl-sched", "format": _FORMAT, "kind": kind, "metadata": dict(metadata)}
     text = np.array(json.dumps(header, sort_keys=True, allow_nan=False))
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez(file, allow_pickle=False, **{_HEADER: text}, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_atomically(
+        path, lambda file: np.savez(file, allow_pickle=False, **{_HEADER: text}, **arrays)
+    )
 
 
 def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -51,7 +45,7 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDArra
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(str(arrays.pop(_HEADER)[()]))
         found = (header["project"], header["format"], header["kind"])
-        metadata = header["metadata"]
+        metadata = dict(header["metadata"])
     except FileNotFoundError:
         raise CheckpointError(f"{path}: no such file") from None
     except OSError as error:

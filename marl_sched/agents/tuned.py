@@ -21,7 +21,8 @@ from marl_sched.observation import Layout, Observation
 _logger = logging.getLogger(__name__)
 
 TUNED_FOLDER = Path("configs/tuned")
-"""Where `tune` writes and `make_policy` reads, relative to the working directory."""
+"""Where `tune` writes and `make_policy` reads unless told otherwise, as the commands do: they look
+beside the configuration."""
 
 _DECIMALS = 6
 """Scores are rounded, so that a matrix product's last bits (they depend on the batch) never break
@@ -147,11 +148,11 @@ def load_tuned(path: Path, layout: Layout, environment: str) -> dict[str, float]
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(
-            f"{path}: there are no tuned weights yet; make them: marl-sched tune "
-            f"configs/{path.stem}.yaml"
+            f"{path}: there are no tuned weights yet; make them: marl-sched tune CONFIG"
         ) from None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path}: not a file of tuned weights: {error}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{path}: not a file of tuned weights: {reason}") from None
     weights = content.get("weights") if isinstance(content, dict) else None
     if not isinstance(weights, dict):
         raise ConfigError(f"{path}: has no mapping `weights`, expected a file written by `tune`")

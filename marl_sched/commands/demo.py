@@ -7,22 +7,24 @@ from typing import Annotated
 
 import typer
 
-from marl_sched.commands.evaluating import (
-    LEARNED,
-    evaluate_and_report,
-    make_factories,
-    print_table,
-)
-from marl_sched.commands.options import RUNS
+from marl_sched.commands.evaluating import evaluate_and_report, make_factories
+from marl_sched.commands.options import RUNS, folder_of
+from marl_sched.commands.table import LEARNED, print_table
 from marl_sched.commands.training import describe, train_with_progress
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import load_config
+from marl_sched.evaluation import EVALUATION_FILE
+from marl_sched.run_folder import RunFolder, require_new
 
 
 def demo(
     out: Annotated[
         Path,
-        typer.Option(metavar="RUN", help="Folder to write; replaced if it is a finished demo."),
+        typer.Option(
+            metavar="RUN",
+            help="Folder to write; replaced if it is a finished demo.",
+            parser=folder_of,
+        ),
     ] = RUNS / "demo",
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a demo that was stopped.")
@@ -36,9 +38,11 @@ def demo(
     """
     config = Path(str(files("marl_sched") / "data" / "demo.yaml"))
     experiment = load_config(config)
+    if not resume:
+        if RunFolder(out).is_of(experiment) and (out / EVALUATION_FILE).exists():
+            shutil.rmtree(out)
+        require_new(out)
     warm_up()
-    if not resume and (out / "evaluation.json").exists():
-        shutil.rmtree(out)
     result = train_with_progress(experiment, out, resume)
     typer.echo(f"trained: {describe(result)}", err=True)
     rules = [name for name in experiment.evaluation.policies if name != LEARNED]

@@ -3,43 +3,29 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from marl_sched.agents.heuristics import FIXED_RULES, RULES, make_policy
+from marl_sched.agents.heuristics import FIXED_RULES, RULES, rule_factory
 from marl_sched.agents.learned import load_policy
-from marl_sched.agents.policy import Policy
 from marl_sched.agents.tuned import tuned_path
-from marl_sched.commands.options import RUNS, ConfigArgument, SetOption
+from marl_sched.commands.options import RUNS, ConfigArgument, SetOption, folder_of, tuned_folder
 from marl_sched.commands.progress import Progress
+from marl_sched.commands.table import LEARNED, print_table
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Experiment, load_config
+from marl_sched.config.hashing import environment_hash
 from marl_sched.envs.vector import Recording, VectorEnv
 from marl_sched.errors import ConfigError, RunError
-from marl_sched.evaluation import Evaluation, PolicyFactory
+from marl_sched.evaluation import Evaluation, PolicyFactory, open_folder
 from marl_sched.evaluation import evaluate as run_evaluation
 from marl_sched.observation import Layout
 from marl_sched.report import ReportExtras, validation_baselines, write_report
 from marl_sched.run_folder import RunFolder
 
-LEARNED = "learned"
 KUBE_DEFAULT = "kube-default"
-_COLUMNS = (
-    "objective",
-    "late_start_rate",
-    "finish_violation_rate",
-    "mean_slowdown",
-    "zone_imbalance_cpu",
-    "zone_imbalance_memory",
-    "cost",
-    "creation_success_rate",
-    "mean_completion_s",
-)
 Factories = dict[str, PolicyFactory | Sequence[PolicyFactory]]
 
 
@@ -59,6 +45,7 @@ def evaluate(
         typer.Option(
             metavar="RUN",
             help="A training run whose policy is compared; several are training seeds of one.",
+            parser=folder_of,
             show_default=False,
         ),
     ] = None,
@@ -67,6 +54,7 @@ def evaluate(
         typer.Option(
             metavar="FOLDER",
             help="Where to write; default: the run, else runs/NAME-evaluation.",
+            parser=folder_of,
             show_default=False,
         ),
     ] = None,
@@ -79,12 +67,14 @@ def evaluate(
         marl-sched evaluate configs/base.yaml --run runs/base-1 --run runs/base-2 --out runs/both
     """
     experiment = load_config(config, overrides)
-    names = _named(experiment, policies, has_runs=bool(run))
+    tuned = _tuned_folder(experiment, config)
+    names = _named(experiment, config, policies, bool(run), tuned)
     runs = list(run or [])
     if LEARNED in names and not runs:
         runs = [RUNS / experiment.name]
     folder = out or (runs[0] if len(runs) == 1 else RUNS / f"{experiment.name}-evaluation")
-    factories = make_factories(experiment, [n for n in names if n != LEARNED], runs)
+    factories = make_factories(experiment, [n for n in names if n != LEARNED], runs, tuned)
+    open_folder(folder, experiment)
     warm_up()
     command = shlex.join(["marl-sched", *sys.argv[1:]])
     evaluation = evaluate_and_report(experiment, factories, folder, runs, command)
@@ -116,63 +106,43 @@ def evaluate_and_report(
     return evaluation
 
 
-def make_factories(experiment: Experiment, rules: Sequence[str], runs: Sequence[Path]) -> Factories:
+def make_factories(
+    experiment: Experiment, rules: Sequence[str], runs: Sequence[Path], tuned: Path | None = None
+) -> Factories:
     """Return what makes each policy for a zone: rules by name, and `learned` from runs.
 
+    Bad names and files are found here, before anything runs.
+
     Raises:
-        ConfigError: An unknown rule, or no tuned weights.
+        ConfigError: An unknown rule, no tuned weights, or a run twice.
         CheckpointError: A run without a published policy, or one of another architecture.
     """
     layout = Layout(tuple(experiment.resources))
-    factories: Factories = {}
-    for name in rules:
-        make_policy(name, layout, experiment)  # bad names and files are found before anything runs
-        factories[name] = partial(_make_rule, name, layout, experiment)
+    factories: Factories = {name: rule_factory(name, layout, experiment, tuned) for name in rules}
+    for number, path in enumerate(runs):
+        if path.resolve() in [other.resolve() for other in runs[:number]]:
+            raise ConfigError(f"--run {path} is given twice, expected every run once")
     if runs:
         factories[LEARNED] = [_learned_factory(experiment, layout, path) for path in runs]
     return factories
 
 
-def print_table(evaluation: Evaluation) -> None:
-    """Print the main metrics of every policy to stdout, best objective first."""
-    means = {(row.policy, row.metric): row for row in evaluation.rows}
-    table = Table(title=None, box=None, pad_edge=False)
-    table.add_column("policy")
-    for column in ("objective", "95% interval", *_COLUMNS[1:]):
-        table.add_column(column.replace("_", " "), justify="right")
-    order = sorted(evaluation.metrics, key=lambda name: means[name, "objective"].mean or 0.0)
-    for name in order:
-        row = means[name, "objective"]
-        cells = [_number(row.mean), f"{_number(row.ci95_low)} .. {_number(row.ci95_high)}"]
-        cells += [_number(means[name, column].mean) for column in _COLUMNS[1:]]
-        table.add_row(name, *cells)
-    console = Console()
-    console.print(table, width=max(console.width, 150), crop=False, no_wrap=False)
-    for ratio in evaluation.ratios:
-        if ratio.policy == LEARNED and ratio.metric == "objective" and ratio.ratio is not None:
-            typer.echo(
-                f"objective of learned over {ratio.baseline}: {ratio.ratio:.3f} "
-                f"[{_number(ratio.ci95_low)}, {_number(ratio.ci95_high)}]"
-            )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
-
-
-def _named(experiment: Experiment, policies: str | None, has_runs: bool) -> list[str]:
+def _named(
+    experiment: Experiment, config: Path, policies: str | None, has_runs: bool, tuned: Path | None
+) -> list[str]:
+    """Return the policies to compare, each once."""
     if policies is None:
-        names = list(experiment.evaluation.policies)
+        given, place = list(experiment.evaluation.policies), f"{config}: evaluation.policies"
     else:
-        names = list(FIXED_RULES) if policies == "rules" else policies.split(",")
-    names = [name.strip() for name in names]
-    unknown = [name for name in names if name not in (*RULES, LEARNED)]
-    if unknown:
-        raise ConfigError(
-            f"--policies {unknown[0]}: expected `rules` or names out of "
-            f"{', '.join((*RULES, LEARNED))}"
-        )
-    if policies is None and "tuned" in names and not tuned_path(experiment).exists():
+        given = list(FIXED_RULES) if policies == "rules" else policies.split(",")
+        place = "--policies"
+    names = list(dict.fromkeys(name.strip() for name in given))
+    for name in names:
+        if name not in (*RULES, LEARNED):
+            allowed = ", ".join((*RULES, LEARNED))
+            rules = "`rules` or " if policies is not None else ""
+            raise ConfigError(f"{place}: {name!r}, expected {rules}names out of {allowed}")
+    if policies is None and "tuned" in names and not tuned_path(experiment, tuned).exists():
         typer.echo(
             f"no tuned weights for {experiment.name} yet (marl-sched tune makes them): "
             "`tuned` is left out",
@@ -184,16 +154,44 @@ def _named(experiment: Experiment, policies: str | None, has_runs: bool) -> list
     return names
 
 
-def _make_rule(name: str, layout: Layout, experiment: Experiment, zone: str) -> Policy:
-    return make_policy(name, layout, experiment)
+def _tuned_folder(experiment: Experiment, config: Path) -> Path | None:
+    """Return the folder of the tuned weights: beside the configuration, else configs/tuned."""
+    beside = tuned_folder(config)
+    has_none = not tuned_path(experiment, beside).exists() and tuned_path(experiment).exists()
+    return None if has_none else beside
 
 
 def _learned_factory(experiment: Experiment, layout: Layout, path: Path) -> PolicyFactory:
     if not path.is_dir():
         raise RunError(f"{path}: no such run; make it: marl-sched train")
-    files = RunFolder(path).policy_paths(experiment.zone_names)
+    folder = RunFolder(path)
+    files = folder.policy_paths(experiment.zone_names)
     policies = {zone: load_policy(file, layout) for zone, file in files.items()}
+    _say_how_it_was_trained(experiment, folder)
     return lambda zone: policies[zone]
+
+
+def _say_how_it_was_trained(experiment: Experiment, folder: RunFolder) -> None:
+    """Warn of what makes a run's policy another than its name says."""
+    checkpoint = folder.last_checkpoint()
+    if checkpoint is not None and not checkpoint.is_finished:
+        typer.echo(
+            f"{folder.path}: stopped after round {checkpoint.round_number}: its best policy so far "
+            "is compared",
+            err=True,
+        )
+    try:
+        trained = load_config(folder.config_path)
+    except ConfigError:  # a policy needs no more than its own file
+        return
+    if environment_hash(trained.model_copy(update={"seed": experiment.seed})) != environment_hash(
+        experiment
+    ):
+        typer.echo(
+            f"{folder.path}: trained in another environment ({folder.config_path}) than it is "
+            "compared in",
+            err=True,
+        )
 
 
 def _extras(

@@ -8,10 +8,17 @@ import typer
 from federation.local_run import RunResult
 from federation.local_run import train as run_training
 from federation.session import RoundDone
-from marl_sched.commands.options import RUNS, ConfigArgument, SetOption
+from marl_sched.commands.options import (
+    RUNS,
+    ConfigArgument,
+    SetOption,
+    command_line,
+    folder_of,
+)
 from marl_sched.commands.progress import Progress
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Experiment, load_config
+from marl_sched.run_folder import require_new
 
 
 def train(
@@ -20,7 +27,10 @@ def train(
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="RUN", help="Folder to write; default: runs/NAME.", show_default=False
+            metavar="RUN",
+            help="Folder to write; default: runs/NAME.",
+            parser=folder_of,
+            show_default=False,
         ),
     ] = None,
     resume: Annotated[
@@ -36,10 +46,13 @@ def train(
     """
     experiment = load_config(config, overrides)
     folder = RUNS / experiment.name if out is None else out
+    if not resume:
+        require_new(folder)
     warm_up()
     result = train_with_progress(experiment, folder, resume)
     typer.echo(f"wrote {folder}: {describe(result)}")
-    typer.echo(f"next: marl-sched evaluate {config} --run {folder}")
+    following = command_line("evaluate", config, "--run", folder, overrides=overrides)
+    typer.echo(f"next: {following}")
 
 
 def train_with_progress(experiment: Experiment, folder: Path, resume: bool = False) -> RunResult:
@@ -64,9 +77,10 @@ def train_with_progress(experiment: Experiment, folder: Path, resume: bool = Fal
 
 def describe(result: RunResult) -> str:
     """Say what a run has reached, in a line."""
+    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
     if result.objective is None:
-        return f"{result.rounds} rounds, none validated"
+        return f"{rounds}, none validated"
     return (
-        f"{result.rounds} rounds, best round {result.best_round} with a validation objective of "
+        f"{rounds}, best round {result.best_round} with a validation objective of "
         f"{result.objective:.4f}"
     )

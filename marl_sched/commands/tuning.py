@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from marl_sched.commands.options import ConfigArgument, SetOption
+from marl_sched.commands.options import ConfigArgument, SetOption, command_line, tuned_folder
 from marl_sched.commands.progress import Progress
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import load_config
@@ -35,6 +35,12 @@ def tune(
             best = min(best, best_objective)
             progress.advance(1, f"best objective {best:.4f}")
 
-        path = run_tuning(experiment, jobs=jobs, progress=say)
+        try:
+            path = run_tuning(experiment, tuned_folder(config), jobs, say)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                "stopped; what was evaluated is kept, the same command goes on from there"
+            ) from None
     typer.echo(f"wrote {path}: objective {best:.4f} on {experiment.tuning.episodes} tune episodes")
-    typer.echo(f"next: marl-sched evaluate {config} --policies kube-default,tuned")
+    following = ("evaluate", config, "--policies", "kube-default,tuned")
+    typer.echo(f"next: {command_line(*following, overrides=overrides)}")

@@ -67,7 +67,7 @@ def write_table(path: str | Path, table: InstanceTable, resources: Sequence[str]
 def read_table(path: str | Path, resources: Sequence[str]) -> InstanceTable:
     """Read a table.
 
-    Call `check_table` on it before it is used: this function checks the file, not its values.
+    This function checks the file, not its values: `load_table` does both.
 
     Raises:
         TraceError: The file is missing, truncated, has other columns, or its jobs or tasks are not
@@ -80,12 +80,10 @@ def read_table(path: str | Path, resources: Sequence[str]) -> InstanceTable:
     tasks = frame[first]  # (T, ...)
     job_of_task = tasks["job"].to_numpy()
     _check_numbering(path, "job", job_of_task)
-    repeated = frame.select("job", "job_arrival_us").equals(
-        tasks.select("job", "job_arrival_us")[task_of_row]
-    )
-    if not repeated:
-        raise TraceError(f"{path}: rows of one task differ in job or job_arrival_us")
+    own = [name for name in frame.columns if name == "work_us" or name.startswith("use:")]
+    _check_repeated(path, "task", frame.drop(own), task_of_row, first)
     _, first_task = np.unique(job_of_task, return_index=True)
+    _check_repeated(path, "job", tasks.select("job_arrival_us"), job_of_task, first_task)
     parents = tasks["task_parents"]
 
     def amounts(name: str, rows: pl.DataFrame) -> np.ndarray:
@@ -112,24 +110,53 @@ def read_frame(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
         TraceError: It is missing, not Parquet, truncated, or has other columns.
     """
     if not path.is_file():
-        raise TraceError(f"{path}: no such file, expected a Parquet table")
+        problem = "not a file" if path.exists() else "no such file"
+        raise TraceError(f"{path}: {problem}, expected a Parquet table")
     try:
         frame = pl.read_parquet(path)
     except (pl.exceptions.PolarsError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         raise TraceError(f"{path}: not a whole Parquet file: {reason}") from None
-    if dict(frame.schema) != schema:
-        missing = [f"{k} ({v})" for k, v in schema.items() if frame.schema.get(k) != v]
-        extra = [name for name in frame.columns if name not in schema]
-        raise TraceError(
-            f"{path}: other columns than expected: missing or of another type {missing}, unknown "
-            f"{extra}, or in another order"
-        )
-    for name in frame.columns:
-        if frame[name].null_count():
-            row = frame[name].is_null().arg_true()[0]
+    if list(frame.schema.items()) != list(schema.items()):
+        problem = _column_problem(dict(frame.schema), schema)
+        raise TraceError(f"{path}: other columns than expected: {problem}")
+    for name, kind in schema.items():
+        is_empty = frame[name].is_null()
+        if isinstance(kind, pl.List) and not is_empty.any():
+            is_empty = frame[name].list.eval(pl.element().is_null()).list.any()
+        if is_empty.any():
+            row = is_empty.arg_true()[0]
             raise TraceError(f"{path}: row {row}: {name} is empty, expected a value")
     return frame
+
+
+def _column_problem(found: dict[str, pl.DataType], schema: dict[str, pl.DataType]) -> str:
+    """Say how a file's columns differ from the expected ones."""
+    parts = [f"no {name} ({kind})" for name, kind in schema.items() if name not in found]
+    parts += [
+        f"{name} ({kind}) is {found[name]}"
+        for name, kind in schema.items()
+        if name in found and found[name] != kind
+    ]
+    if unknown := [name for name in found if name not in schema]:
+        parts.append(f"unknown {unknown}")
+    return ", ".join(parts) or f"columns in the order {list(found)}, expected {list(schema)}"
+
+
+def _check_repeated(
+    path: str | Path, owner: str, frame: pl.DataFrame, number: Int, first: Int
+) -> None:
+    """Check that all rows of one owner, by its number (N,), are like its first row."""
+    for name in frame.columns:
+        column = frame[name]
+        differs = column.ne_missing(column[first][number])
+        if differs.any():
+            row = differs.arg_true()[0]
+            got, expected = column[[row, first[number[row]]]].to_list()
+            raise TraceError(
+                f"{path}: rows of one {owner} differ in {name}: {owner} {number[row]} has {got!r}, "
+                f"expected {expected!r} as in its first row"
+            )
 
 
 def _check_numbering(path: str | Path, name: str, numbers: Int) -> None:

@@ -5,6 +5,7 @@ Tables that we draw are right by construction; this is for tables that come from
 
 from collections.abc import Iterator
 from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from marl_sched.config import Experiment
 from marl_sched.errors import TraceError
 from marl_sched.workload.assembly import ranks
 from marl_sched.workload.table import InstanceTable, Int
+from marl_sched.workload.table_io import read_table
 
 _STARTS = ("job_task_start", "task_instance_start", "task_parent_start")
 _PER_RESOURCE = ("request", "known_use", "use")
@@ -27,6 +29,17 @@ _LEAST = {
     "use": 0,
 }
 _ABOVE = {"reference_s": 0, "known_mean_s": 0, "work_us": 0}
+
+
+def load_table(path: str | Path, experiment: Experiment) -> InstanceTable:
+    """Read an instance table and check that the machines of an experiment can run it.
+
+    Raises:
+        TraceError: The file, or a row of it, is not valid; names file, column, row and value.
+    """
+    table = read_table(path, experiment.resources)
+    check_table(table, experiment, str(path))
+    return table
 
 
 def check_table(

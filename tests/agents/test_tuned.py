@@ -81,7 +81,7 @@ def test_unknown_feature_is_named() -> None:
 
 
 def test_missing_weights_name_the_command(base: Experiment, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"base\.json: .* marl-sched tune configs/base\.yaml"):
+    with pytest.raises(ConfigError, match=r"base\.json: .* marl-sched tune CONFIG"):
         make_policy("tuned", LAYOUT, base, tuned_folder=tmp_path)
 
 

@@ -115,3 +115,28 @@ def test_rows_of_a_task_must_agree_on_their_job(
     frame.drop("i").write_parquet(path)
     with pytest.raises(TraceError, match="rows of one task differ"):
         read_table(path, experiment.resources)
+
+
+def test_rows_of_a_task_must_agree_on_its_request(
+    path: Path, table: InstanceTable, experiment: Experiment
+) -> None:
+    task = int(np.flatnonzero(np.diff(table.task_instance_start) > 1)[0])
+    second = int(table.task_instance_start[task]) + 1
+    cpu = pl.col("request:cpu_milli")
+    frame = pl.read_parquet(path).with_row_index("i").with_columns(cpu + (pl.col("i") == second))
+    frame.drop("i").write_parquet(path)
+    got = table.request[task, 0] + 1
+    with pytest.raises(TraceError, match=f"request:cpu_milli: task {task} has {got}, expected"):
+        read_table(path, experiment.resources)
+
+
+def test_columns_in_another_order_are_refused(path: Path, experiment: Experiment) -> None:
+    frame = pl.read_parquet(path)
+    frame.select(reversed(frame.columns)).write_parquet(path)
+    with pytest.raises(TraceError, match="columns in the order"):
+        read_table(path, experiment.resources)
+
+
+def test_folder_in_place_of_the_file_is_named(tmp_path: Path, experiment: Experiment) -> None:
+    with pytest.raises(TraceError, match="not a file, expected a Parquet table"):
+        read_table(tmp_path, experiment.resources)

@@ -8,7 +8,8 @@ import pytest
 from marl_sched.config import Experiment, load_config
 from marl_sched.errors import TraceError
 from marl_sched.workload.table import InstanceTable
-from marl_sched.workload.validation import check_table, cyclic_tasks
+from marl_sched.workload.table_io import write_table
+from marl_sched.workload.validation import check_table, cyclic_tasks, load_table
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -116,3 +117,34 @@ def test_cycles_are_found_with_what_waits_behind_them() -> None:
 def test_a_diamond_is_no_cycle() -> None:
     child, parent = np.array([1, 2, 3, 3]), np.array([0, 0, 1, 2])
     assert cyclic_tasks(4, child, parent).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("name", "index", "value", "message"),
+    [
+        ("work_us", 0, -1, "work_us row 0 = -1, expected > 0"),
+        ("job_arrival_us", 0, -4, "job_arrival_us row 0 = -4, expected >= 0"),
+        ("request", 1, 10**9, "request row 1 = .*expected what one machine"),
+        ("task_parents", 0, 2, "task row 2 of job 1 waits for itself"),
+    ],
+)
+def test_file_from_outside_is_checked_as_it_is_read(
+    tmp_path: Path,
+    table: InstanceTable,
+    experiment: Experiment,
+    name: str,
+    index: Any,
+    value: int,
+    message: str,
+) -> None:
+    wrong = replace(table, **{name: changed(getattr(table, name), index, value)})
+    write_table(tmp_path / "day.parquet", wrong, experiment.resources)
+    with pytest.raises(TraceError, match=rf"day\.parquet: {message}"):
+        load_table(tmp_path / "day.parquet", experiment)
+
+
+def test_whole_file_from_outside_is_read(
+    tmp_path: Path, table: InstanceTable, experiment: Experiment
+) -> None:
+    write_table(tmp_path / "day.parquet", table, experiment.resources)
+    assert load_table(tmp_path / "day.parquet", experiment).n_tasks == table.n_tasks

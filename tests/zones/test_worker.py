@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marl_sched.agents.storage import write_arrays
 from marl_sched.cluster.exchange import LocalExchange, Outbox
 from marl_sched.config import Experiment, load_config
 from marl_sched.errors import CheckpointError, ExchangeAborted
@@ -192,3 +193,17 @@ def test_tensors_that_are_not_sent_stay_the_zones_own(tmp_path: Path) -> None:
         np.testing.assert_array_equal(policy["head.weight"], first.ema["head.weight"])
         np.testing.assert_array_equal(policy["first.weight"], body["first.weight"])
     assert state_path(tmp_path, 1).exists()
+
+
+def test_state_of_another_architecture_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "state.npz"
+    worker_of(experiment_of()).save_state(path)
+    other = worker_of(experiment_of("agent={hidden: [9], n_quantiles: 4, replay_mib: 1}"))
+    with pytest.raises(CheckpointError, match=r"state\.npz: learner state: .* expected"):
+        other.load_state(path)
+
+
+def test_state_without_a_round_is_refused(tmp_path: Path) -> None:
+    write_arrays(tmp_path / "state.npz", "zone state", {"zone": "alone"}, {})
+    with pytest.raises(CheckpointError, match=r"state\.npz: round = None, expected an integer"):
+        worker_of(experiment_of()).load_state(tmp_path / "state.npz")

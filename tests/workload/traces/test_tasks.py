@@ -107,3 +107,13 @@ def test_shipped_sample_holds_the_whole_hour() -> None:
     # measured on all instances of the hour: 49,954 cores on average
     assert cores == pytest.approx(49_954, rel=0.02)
     assert np.diff(table.parent_start).max() > 2
+
+
+def test_empty_parent_is_named(write_trace: Writer) -> None:
+    path = write_trace(TWO_JOBS)
+    frame = pl.read_parquet(path)
+    parents = frame["parents"].to_list()
+    parents[1] = [None]
+    frame.with_columns(pl.Series("parents", parents, frame.schema["parents"])).write_parquet(path)
+    with pytest.raises(TraceError, match="row 1: parents is empty"):
+        load_tasks(path)

@@ -1,0 +1,49 @@
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from marl_sched.errors import RunError
+from marl_sched.files import alone_in, naming, write_atomically
+
+
+def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "best.npz"
+    path.write_bytes(b"old")
+
+    def fail(file: IO[bytes]) -> None:
+        file.write(b"ne")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match=r"No space left on device: .*best\.npz'$"):
+        write_atomically(path, fail)
+    assert [p.name for p in tmp_path.iterdir()] == ["best.npz"]
+    assert path.read_bytes() == b"old"
+
+
+def test_remains_of_a_killed_write_are_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "x.json.tmp").write_bytes(b"half")
+    write_atomically(tmp_path / "x.json", lambda file: file.write(b"whole"))
+    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
+    assert (tmp_path / "x.json").read_bytes() == b"whole"
+
+
+def test_error_of_the_system_names_the_file_and_keeps_its_kind(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as raised, naming(tmp_path / "mine"):
+        (tmp_path / "other").read_bytes()
+    assert raised.value.filename == str(tmp_path / "mine")
+
+
+def test_folder_lets_in_one_at_a_time(tmp_path: Path) -> None:
+    refused = pytest.raises(RunError, match="another process is at work there")
+    with alone_in(tmp_path), refused, alone_in(tmp_path):
+        pass
+    with alone_in(tmp_path):
+        assert not list(tmp_path.iterdir())
+
+
+def test_folder_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+    refused = pytest.raises(RunError, match="none: cannot be opened: No such file")
+    with refused, alone_in(tmp_path / "none"):
+        pass
+    assert not (tmp_path / "none").exists()
