@@ -11,9 +11,9 @@ RUNS = Path("runs")
 """Where runs are written unless told otherwise."""
 
 
-def folder_of(text: str) -> Path:
+def folder_of(text: str | Path) -> Path:
     """Parse an option that names a folder: `--out=~/x` reaches us with its tilde."""
-    if not text.strip():
+    if not str(text).strip():
         raise typer.BadParameter("an empty name, expected a folder")
     return Path(text).expanduser()
 
