@@ -61,7 +61,10 @@ def _cache_folder() -> Path:
     if base is None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         base = str(Path(home) / "marl-sched" / "kernels")
-    folder = Path(base) / sources_hash(Path(__file__).parent)
+    root = Path(__file__).resolve().parent
+    # numba also keys by the file's place: two checkouts of equal sources share no kernel.
+    place = hashlib.sha256(str(root).encode()).hexdigest()[:8]
+    folder = Path(base) / f"{sources_hash(root)}-{place}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
