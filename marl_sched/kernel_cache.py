@@ -89,12 +89,19 @@ _WARM = CACHE_FOLDER / "warm"
 
 def is_cold() -> bool:
     """Return whether the kernels of these sources have not all been compiled yet."""
-    return not _WARM.exists()
+    return not _WARM.exists() or _WARM.read_text(encoding="utf-8") != _stamps()
 
 
 def mark_warm() -> None:
     """Note that all kernels of these sources are compiled."""
-    _WARM.touch()
+    _WARM.write_text(_stamps(), encoding="utf-8")
+
+
+def _stamps() -> str:
+    """Return what numba tells a source file's versions apart by: a fresh checkout is another."""
+    root = Path(__file__).resolve().parent
+    files = ((path, path.stat()) for path in sorted(root.rglob("kernels/*.py")))
+    return "".join(f"{path} {stat.st_mtime_ns} {stat.st_size}\n" for path, stat in files)
 
 
 def kernel(function: _F) -> _F:
