@@ -78,7 +78,14 @@ def test_a_changed_callee_in_another_file_changes_the_result(package: Path, deco
     callee.write_text(CALLEE.format(decorator=decorator, value=3))
     assert _run(package)[:2] == (31, True)
     callee.write_text(CALLEE.format(decorator=decorator, value=2))
-    assert _run(package)[:2] == (21, False)  # the first compilation is still good
+    assert _run(package)[0] == 21
+
+
+def test_a_file_written_anew_is_cold_since_numba_compiles_it_again(package: Path) -> None:
+    assert _run(package)[:2] == (21, True)
+    caller = package / "second/kernels/caller.py"
+    os.utime(caller, ns=(1, 1))
+    assert _run(package)[:2] == (21, True)
 
 
 def test_a_changed_constant_outside_the_kernels_changes_the_result(package: Path) -> None:
