@@ -78,7 +78,7 @@ def plot_learning_curve(
         axes.set_title("Learning curve; the dot is the checkpoint that was kept", loc="left")
         axes.grid(axis="y", color="#DDDDDD")
         axes.set_axisbelow(True)
-        axes.legend(frameon=False, loc="upper right", ncols=2)
+        figure.legend(frameon=False, loc="outside lower center", ncols=6)
         _save(figure, path)
 
 

@@ -91,8 +91,10 @@ def test_bad_update_is_refused_by_name(change: Callable[[RecordDict], None], mes
         CHECK.check("a", content)
 
 
-def test_good_update_passes() -> None:
-    CHECK.check("a", reply_of(np.linspace(0, 2, 11)))
+def test_good_update_passes_unchanged() -> None:
+    content, untouched = reply_of(np.linspace(0, 2, 11)), reply_of(np.linspace(0, 2, 11))
+    CHECK.check("a", content)
+    assert content == untouched
 
 
 @pytest.mark.parametrize(
