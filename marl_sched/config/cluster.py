@@ -53,7 +53,7 @@ class Failures(Model):
 class BackgroundUse(Model):
     """Use by online services on every machine: a day curve with noise, constant within a step.
 
-    use(t) = mean + amplitude * sin(2 pi t / period_s + phase of the zone) + sd * noise, as a share
+    use(t) = mean + amplitude * sin(2 pi t / period_s + phase) + sd * noise, as a share
     of the machine's capacity. It counts in utilization and lowers allocatable.
     """
 
