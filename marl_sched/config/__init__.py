@@ -13,6 +13,7 @@ from marl_sched.config.learning import (
 )
 from marl_sched.config.loading import dump_config, load_config
 from marl_sched.config.workload import (
+    GeneratedWorkload,
     ModulatedPoisson,
     Sla,
     Stream,
@@ -31,6 +32,7 @@ __all__ = [
     "Evaluation",
     "Experiment",
     "Federation",
+    "GeneratedWorkload",
     "MachineGroup",
     "ModulatedPoisson",
     "Objective",

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from marl_sched.config.cluster import MachineGroup, Zone
-from marl_sched.config.workload import SyntheticWorkload, TaskType, TraceWorkload
+from marl_sched.config.workload import DrawnWorkload, SyntheticWorkload, TaskType
 from marl_sched.config.yaml_text import show_value
 
 if TYPE_CHECKING:  # experiment.py imports this module
@@ -17,11 +17,14 @@ if TYPE_CHECKING:  # experiment.py imports this module
 _MICROSECONDS = 1_000_000
 _MAX_WINDOWS = 1_000_000
 _MAX_MACHINES = 100_000
+_N_ALWAYS_THERE = 2
+"""Resources that every machine must have: cpu and memory, the first of the list."""
 
 
 def problems(experiment: "Experiment") -> Iterator[str]:
     """Yield everything that does not fit, in the order of the file."""
     yield from _duplicates("resources[{}]", experiment.resources)
+    yield from _absent_resources(experiment)
     yield from _duplicates("zones[{}].name", experiment.zone_names)
     for index, zone in enumerate(experiment.zones):
         yield from _zone_problems(experiment, f"zones[{index}]", zone)
@@ -29,7 +32,7 @@ def problems(experiment: "Experiment") -> Iterator[str]:
     if isinstance(experiment.workload, SyntheticWorkload):
         yield from _synthetic_problems(experiment, experiment.workload)
     else:
-        yield from _trace_problems(experiment, experiment.workload)
+        yield from _drawn_problems(experiment, experiment.workload)
     yield from _resource_name_problems(experiment)
     if experiment.federation.quorum > len(experiment.zones):
         yield (
@@ -42,6 +45,17 @@ def _duplicates(path: str, names: list[str]) -> Iterator[str]:
     for index, name in enumerate(names):
         if name in names[:index]:
             yield f"{path.format(index)} = {name}, expected a name that does not stand there yet"
+
+
+def _absent_resources(experiment: "Experiment") -> Iterator[str]:
+    """Yield resources that every machine has 0 of; a missing key is reported elsewhere."""
+    groups = [group for zone in experiment.zones for group in zone.machines]
+    for index, resource in enumerate(experiment.resources[_N_ALWAYS_THERE:], _N_ALWAYS_THERE):
+        if all(group.capacity.get(resource) == 0 for group in groups):
+            yield (
+                f"resources[{index}] = {resource}, expected a resource that some machine has: "
+                "its capacity is 0 on all machines of all zones"
+            )
 
 
 def _zone_problems(experiment: "Experiment", path: str, zone: Zone) -> Iterator[str]:
@@ -59,8 +73,15 @@ def _zone_problems(experiment: "Experiment", path: str, zone: Zone) -> Iterator[
 
 def _machine_problems(resources: list[str], path: str, group: MachineGroup) -> Iterator[str]:
     yield from _key_problems(f"{path}.capacity", group.capacity, resources)
+    for resource in resources[:_N_ALWAYS_THERE]:
+        if group.capacity.get(resource) == 0:
+            yield (
+                f"{path}.capacity.{resource} = 0, expected an integer > 0: only resources after "
+                f"{resources[_N_ALWAYS_THERE - 1]} may be 0"
+            )
     for resource, amount in group.reserved.items():
-        if amount >= group.capacity.get(resource, 0):
+        is_nothing_of_nothing = amount == group.capacity.get(resource) == 0
+        if amount >= group.capacity.get(resource, 0) and not is_nothing_of_nothing:
             yield (
                 f"{path}.reserved.{resource} = {amount}, expected a resource of the machine and "
                 f"less than its capacity, {group.capacity.get(resource, 'none')}"
@@ -137,7 +158,13 @@ def _task_type_problems(
     experiment: "Experiment", workload: SyntheticWorkload, path: str, task_type: TaskType
 ) -> Iterator[str]:
     yield from _key_problems(f"{path}.request", task_type.request, experiment.resources)
-    yield from _key_problems(f"{path}.use", task_type.use, experiment.resources)
+    yield from _use_problems(f"{path}.use", task_type, experiment.resources)
+    cpu = experiment.resources[0]
+    if task_type.request.get(cpu) == 0:
+        yield (
+            f"{path}.request.{cpu} = 0, expected an integer > 0: only resources after {cpu} "
+            "may be 0"
+        )
     groups = [group for zone in experiment.zones for group in zone.machines]
     if any(_fits(task_type.request, group, workload.request_jitter) for group in groups):
         return
@@ -150,6 +177,17 @@ def _task_type_problems(
     )
 
 
+def _use_problems(path: str, task_type: TaskType, resources: list[str]) -> Iterator[str]:
+    """Yield keys that are unknown, or missing though the resource is requested."""
+    given = set(task_type.use)
+    optional = [r for r in resources if task_type.request.get(r) == 0]
+    if given - set(resources) or set(resources) - given - set(optional):
+        keys = ", ".join(task_type.use) or "none"
+        needed = ", ".join(r for r in resources if r not in optional)
+        also = f", and if you like {', '.join(optional)}" if optional else ""
+        yield f"{path} has the keys {keys}, expected exactly {needed}{also}"
+
+
 def _allocatable(group: MachineGroup) -> dict[str, int]:
     return {r: amount - group.reserved.get(r, 0) for r, amount in group.capacity.items()}
 
@@ -160,16 +198,17 @@ def _fits(request: dict[str, int], group: MachineGroup, jitter: float) -> bool:
     return all(amount * (1 + jitter) <= free.get(r, amount * 2) for r, amount in request.items())
 
 
-def _trace_problems(experiment: "Experiment", workload: TraceWorkload) -> Iterator[str]:
+def _drawn_problems(experiment: "Experiment", workload: DrawnWorkload) -> Iterator[str]:
     for index, zone in enumerate(experiment.zones):
         if zone.mix is not None:
             yield f"zones[{index}].mix is given, expected none: a trace has no task types"
+    window_s = workload.window_s or experiment.episode.horizon_s
     for key in ("train_arrivals_s", "test_arrivals_s"):
         start, end = getattr(workload, key)
-        if end - start < experiment.episode.horizon_s:
+        if end - start < window_s:
+            name = "episode.horizon_s" if workload.window_s is None else "workload.window_s"
             yield (
-                f"workload.{key} = [{start}, {end}], expected a span of at least "
-                f"episode.horizon_s = {experiment.episode.horizon_s}"
+                f"workload.{key} = [{start}, {end}], expected a span of at least {name} = {window_s}"
             )
     train, test = workload.train_arrivals_s, workload.test_arrivals_s
     if train[0] < test[1] and test[0] < train[1]:

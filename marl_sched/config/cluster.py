@@ -20,8 +20,9 @@ class MachineGroup(Model):
 
     count: PositiveInt
     """How many machines of this kind."""
-    capacity: dict[str, PositiveInt]
-    """Installed amount of every resource of the cluster (cpu_milli: 1000 = one core)."""
+    capacity: dict[str, NonNegativeInt]
+    """Installed amount of every resource of the cluster (cpu_milli: 1000 = one core). 0 where the
+    machines have none of it, which holds for neither cpu nor memory."""
     reserved: dict[str, NonNegativeInt] = Field(default={})
     """Amount kept from placements, by resource: allocatable = capacity - reserved."""
     speed: Positive = 1.0

@@ -17,7 +17,12 @@ from marl_sched.config.learning import (
     Training,
     Tuning,
 )
-from marl_sched.config.workload import Sla, SyntheticWorkload, TraceWorkload
+from marl_sched.config.workload import (
+    GeneratedWorkload,
+    Sla,
+    SyntheticWorkload,
+    TraceWorkload,
+)
 
 MICROSECONDS = 1_000_000
 
@@ -44,8 +49,10 @@ class Experiment(Model):
     """The zones of the cluster; one agent each."""
     cluster: Cluster = Cluster()
     """Rules that hold in every zone."""
-    workload: Annotated[SyntheticWorkload | TraceWorkload, Field(discriminator="kind")]
-    """Where jobs come from: a generator, or a trace."""
+    workload: Annotated[
+        SyntheticWorkload | TraceWorkload | GeneratedWorkload, Field(discriminator="kind")
+    ]
+    """Where jobs come from: typed tasks, a trace, or jobs like a trace's."""
     sla: Sla = Sla()
     """When an instance has started too late."""
     duration_knowledge: Literal["type", "task-mean", "none"] = "type"

@@ -29,7 +29,6 @@ Editors that know the YAML language server complete and check keys if the first 
 _UNITS = {
     "price_per_hour": "currency/h",
     "offload_s_per_gib": "s/GiB",
-    "memory_mib_per_percent": "MiB/%",
 }
 """Units of the fields whose name ends otherwise than in its unit."""
 _SUFFIXES = {"_s": "s", "_mib": "MiB", "_us": "us"}

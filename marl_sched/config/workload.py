@@ -39,14 +39,15 @@ class TaskType(Model):
 
     name: Name
     """Named by the mixes."""
-    request: dict[str, PositiveInt]
-    """Requested amount of each resource, per instance."""
+    request: dict[str, NonNegativeInt]
+    """Requested amount of each resource, per instance. 0 asks for none of it, and fits on every
+    machine; cpu must be above 0."""
     mean_s: Positive
     """Mean work, in seconds on a machine of speed 1."""
     sigma: NonNegative
     """Sigma of the lognormal work: work = mean_s * exp(sigma N - sigma^2 / 2)."""
     use: dict[str, Use]
-    """Real use of each resource."""
+    """Real use of each resource; those with a request of 0 may be left out."""
     finish_slack: Positive
     """The finish is violated when finish - ready > finish_slack * mean_s."""
     priority: NonNegativeInt = 0
@@ -123,14 +124,11 @@ class SyntheticWorkload(Model):
     """Sources of jobs; every zone has each of them."""
 
 
-class TraceWorkload(Model):
-    """Jobs of a trace, drawn per seed and episode until the load is as configured."""
+class DrawnWorkload(Model):
+    """Jobs that are drawn from a longer list of them until the load is as configured."""
 
-    kind: Literal["trace"]
-    """Chooses a trace."""
-    path: str
-    """A Parquet task table; a name like `package:alibaba-v2018-hour` is a sample that ships with
-    us; other paths are relative to the configuration file."""
+    kind: str
+    """Chooses where the list comes from."""
     load: Positive = 0.8
     """Offered load on the binding resource that background use leaves free."""
     load_tolerance: Share = 0.02
@@ -139,12 +137,39 @@ class TraceWorkload(Model):
     """Trace seconds [from, to) that tuning, training and validation draw from."""
     test_arrivals_s: list[NonNegative] = Field(default=[2400.0, 3600.0], min_length=2, max_length=2)
     """Trace seconds [from, to) that tests draw from."""
+    window_s: Positive | None = None
+    """Trace time that an episode draws its jobs from; their arrivals are squeezed into
+    `episode.horizon_s`, their durations are not. Default: the horizon itself."""
     max_job_share: Share = 0.05
     """Jobs above this share of a zone's machine-seconds in an episode are left out and counted."""
+    max_duration_s: Positive | None = None
+    """Jobs with a task whose mean duration is above this are left out and counted; null: none."""
     finish_slack: Positive = 3.0
     """The finish is violated when finish - ready > finish_slack * the task's mean duration."""
-    memory_mib_per_percent: Positive = 3932.16
-    """What one percent of the trace's largest machine stands for (here: of 384 GiB)."""
+
+
+class TraceWorkload(DrawnWorkload):
+    """Jobs of a trace, drawn per seed and episode until the load is as configured."""
+
+    kind: Literal["trace"]
+    """Chooses a trace."""
+    path: str
+    """A task table, as `trace convert` and `trace generate` write it; a name like
+    `package:alibaba-v2018-hour` is a sample that ships with us; other paths are relative to the
+    configuration file."""
+
+
+class GeneratedWorkload(DrawnWorkload):
+    """Jobs calibrated to a published trace; the seed makes the list, all zones draw from it."""
+
+    kind: Literal["generated"]
+    """Chooses the calibrated generator."""
+    profile: Literal["alibaba-v2018", "openb"]
+    """Whose jobs they are like: v2018's batch DAGs, or OpenB's GPU pods (needs `gpu_milli`)."""
+    jobs_per_s: Positive | None = None
+    """Mean rate of arrivals of the list; default: the trace's own."""
+    day_swing: Annotated[float, Field(ge=1.0, le=100.0)] = 1.0
+    """Rate in the busiest hour over that in the quietest; 1: no day curve."""
 
 
 class Sla(Model):

@@ -1,9 +1,10 @@
 """The task table: a trace as one row a task, the common form that every trace loader writes.
 
-Shapes: J jobs, T tasks, P edges of the DAGs. docs/workload.md lists the file's columns.
+Shapes: J jobs, T tasks, P edges of the DAGs, R resources. docs/traces.md lists the file's columns.
 """
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from marl_sched.errors import TraceError
 from marl_sched.workload.assembly import offsets, positions, ranks
@@ -20,26 +22,30 @@ from marl_sched.workload.validation import cyclic_tasks
 
 PACKAGE = "package:"
 MEAN, P50, P95, MAX = range(4)
-_DURATIONS = ("duration_mean_ms", "duration_p50_ms", "duration_p95_ms", "duration_max_ms")
+USE_MEAN, USE_MAX = range(2)
+DURATIONS = ("duration_mean_ms", "duration_p50_ms", "duration_p95_ms", "duration_max_ms")
+REQUEST, USES = "request:", ("use_mean:", "use_max:")
+METADATA_KEY = "marl_sched"
+LONGEST_MS = 2**53
+"""Durations above are refused: they are no measurement, and lose precision as float64."""
 _SHORTEST_S = 1.0
 """Traces give whole seconds: 0 stands for less than one, and is taken for one."""
+_MAX_AMOUNT = 2**40
 
-TASK_SCHEMA: dict[str, pl.DataType] = {
-    "job": pl.UInt32(),
-    "arrival_s": pl.UInt32(),
-    "parents": pl.List(pl.UInt16),
-    "n_instances": pl.UInt32(),
-    "cpu_milli": pl.UInt32(),
-    "memory_ppm": pl.UInt32(),
-    "duration_mean_ms": pl.UInt32(),
-    "duration_p50_ms": pl.UInt32(),
-    "duration_p95_ms": pl.UInt32(),
-    "duration_max_ms": pl.UInt32(),
-    "cpu_used_mean_milli": pl.UInt32(),
-    "cpu_used_max_milli": pl.UInt32(),
-    "memory_used_mean_ppm": pl.UInt32(),
-    "memory_used_max_ppm": pl.UInt32(),
-}
+
+class TraceInfo(BaseModel):
+    """What a task table's file says of itself, in its Parquet metadata."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    version: int = 2
+    """Version of this form."""
+    format: str
+    """Format of the raw files, or the generator's profile."""
+    resolution_us: PositiveInt = 1_000_000
+    """Arrivals are multiples of it; jobs of one tick are spread over it when they are drawn."""
+    reference: dict[str, PositiveInt]
+    """The trace's largest machine; requests are grouped into classes by their share of it."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +53,66 @@ class TaskTable:
     """A trace's tasks, in the order of the jobs' arrivals. The arrays are read-only: it is cached.
 
     Attributes:
-        job_arrival_s: (J,) seconds since the start of the trace, ascending.
+        resources: Names of the R resources, cpu and memory first.
+        resolution_us: Arrivals are multiples of it.
+        reference: (R,) the trace's largest machine; 0 where it is not known.
+        job_arrival_us: (J,) since the start of the trace, ascending.
         job_task_start: (J + 1,) tasks of job j are job_task_start[j] : job_task_start[j + 1].
         parent_start: (T + 1,) parents of task t are parents[start[t] : start[t + 1]].
         parents: (P,) position of each parent within the job.
+        priority: (T,) larger goes first.
         n_instances: (T,).
-        cpu_milli: (T,) request of an instance.
-        memory_ppm: (T,) request of an instance, millionths of the trace's largest machine.
+        request: (T, R) request of an instance.
         duration_s: (T, 4) mean, p50, p95 and maximum over the task's instances, >= 1 s.
-        cpu_used_milli: (T, 2) mean and maximum over the instances of the mean real use.
-        memory_used_ppm: (T, 2) likewise.
+        use: (T, R, 2) mean and maximum over the instances of the mean real use.
     """
 
-    job_arrival_s: Int
+    resources: tuple[str, ...]
+    resolution_us: int
+    reference: Int
+    job_arrival_us: Int
     job_task_start: Int
     parent_start: Int
     parents: Int
+    priority: Int
     n_instances: Int
-    cpu_milli: Int
-    memory_ppm: Int
+    request: Int
     duration_s: Float
-    cpu_used_milli: Float
-    memory_used_ppm: Float
+    use: Float
+
+    @property
+    def n_jobs(self) -> int:
+        """J."""
+        return len(self.job_arrival_us)
+
+    @property
+    def n_tasks(self) -> int:
+        """T."""
+        return len(self.n_instances)
+
+    def freeze(self) -> "TaskTable":
+        """Make the arrays read-only, and return the table."""
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if isinstance(column, np.ndarray):
+                column.setflags(write=False)
+        return self
+
+
+def task_schema(resources: Sequence[str]) -> dict[str, pl.DataType]:
+    """Return the columns of a task table's file and their types, in order."""
+    schema: dict[str, pl.DataType] = {
+        "job": pl.UInt32(),
+        "arrival_us": pl.Int64(),
+        "parents": pl.List(pl.UInt32),
+        "priority": pl.Int32(),
+        "n_instances": pl.UInt32(),
+    }
+    schema |= dict.fromkeys(DURATIONS, pl.Int64())
+    schema |= {f"{REQUEST}{resource}": pl.Int64() for resource in resources}
+    for use in USES:
+        schema |= {f"{use}{resource}": pl.Float64() for resource in resources}
+    return schema
 
 
 def task_path(path: str) -> Path:
@@ -96,33 +140,73 @@ def load_tasks(path: str) -> TaskTable:
             names file, row and value.
     """
     file = task_path(path)
-    frame = read_frame(file, TASK_SCHEMA)
+    info, resources = read_info(file)
+    frame = read_frame(file, task_schema(resources))
     if not len(frame):
         raise TraceError(f"{file}: no tasks, expected at least one row")
-    for problem in _problems(frame):
+    for problem in _problems(frame, resources):
         raise TraceError(f"{file}: {problem}")
-    columns = {name: _integers(frame, name) for name in frame.columns if name != "parents"}
-    _, first = np.unique(columns["job"], return_index=True)
-    duration_ms = np.column_stack([columns[name] for name in _DURATIONS])
-    table = TaskTable(
-        job_arrival_s=columns["arrival_s"][first],
+    _, first = np.unique(frame["job"].to_numpy(), return_index=True)
+
+    def amounts(prefix: str) -> np.ndarray:
+        return np.column_stack([frame[f"{prefix}{name}"].to_numpy() for name in resources])
+
+    return TaskTable(
+        resources=resources,
+        resolution_us=info.resolution_us,
+        reference=np.array([info.reference.get(name, 0) for name in resources], np.int64),
+        job_arrival_us=frame["arrival_us"].to_numpy()[first],
         job_task_start=np.append(first, len(frame)).astype(np.int64),
         parent_start=offsets(_parent_counts(frame)),
         parents=_flat_parents(frame),
-        n_instances=columns["n_instances"],
-        cpu_milli=columns["cpu_milli"],
-        memory_ppm=columns["memory_ppm"],
-        duration_s=np.maximum(duration_ms / 1000.0, _SHORTEST_S),
-        cpu_used_milli=np.column_stack(
-            [columns["cpu_used_mean_milli"], columns["cpu_used_max_milli"]]
-        ).astype(float),
-        memory_used_ppm=np.column_stack(
-            [columns["memory_used_mean_ppm"], columns["memory_used_max_ppm"]]
-        ).astype(float),
-    )
-    for field in fields(table):
-        getattr(table, field.name).setflags(write=False)
-    return table
+        priority=_integers(frame, "priority"),
+        n_instances=_integers(frame, "n_instances"),
+        request=amounts(REQUEST),
+        duration_s=np.maximum(
+            np.column_stack([frame[name].to_numpy() for name in DURATIONS]) / 1000.0, _SHORTEST_S
+        ),
+        use=np.stack([amounts(use) for use in USES], axis=2),
+    ).freeze()
+
+
+def read_info(file: Path) -> tuple[TraceInfo, tuple[str, ...]]:
+    """Return what a task table says of itself, and its resources in the order of the columns.
+
+    Raises:
+        TraceError: It is missing, not Parquet, or no task table of this version.
+    """
+    if not file.is_file():
+        problem = "not a file" if file.exists() else "no such file"
+        raise TraceError(f"{file}: {problem}, expected a task table")
+    try:
+        text = pl.read_parquet_metadata(file).get(METADATA_KEY)
+        names = pl.read_parquet_schema(file)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise TraceError(f"{file}: not a whole Parquet file: {reason}") from None
+    if text is None:
+        raise TraceError(
+            f"{file}: not a task table, or one of an older version: convert the trace again with "
+            "`marl-sched trace convert`"
+        )
+    try:
+        info = TraceInfo.model_validate_json(text)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise TraceError(
+            f"{file}: metadata {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+        ) from None
+    if info.version != 2:
+        raise TraceError(f"{file}: version {info.version} of the task table, expected 2")
+    resources = tuple(n.removeprefix(REQUEST) for n in names if n.startswith(REQUEST))
+    if len(resources) < 2:
+        raise TraceError(f"{file}: requests of {resources}, expected cpu and memory at least")
+    return info, resources
+
+
+def metadata(info: TraceInfo) -> dict[str, str]:
+    """Return the Parquet metadata that `read_info` reads."""
+    return {METADATA_KEY: json.dumps(info.model_dump(), sort_keys=True)}
 
 
 def _integers(frame: pl.DataFrame, name: str) -> Int:
@@ -137,23 +221,33 @@ def _flat_parents(frame: pl.DataFrame) -> Int:
     return frame["parents"].explode().drop_nulls().to_numpy().astype(np.int64)
 
 
-def _problems(frame: pl.DataFrame) -> Iterator[str]:
-    job, arrival = _integers(frame, "job"), _integers(frame, "arrival_s")
+def _problems(frame: pl.DataFrame, resources: Sequence[str]) -> Iterator[str]:
+    job, arrival = _integers(frame, "job"), _integers(frame, "arrival_us")
     steps = np.diff(job, prepend=-1)
     for row in np.flatnonzero((steps < 0) | (steps > 1)):
         yield f"row {row}: job = {job[row]}, expected jobs numbered 0, 1, 2, ... in order"
     drops = np.diff(arrival, prepend=0) * (np.diff(job, prepend=0) > 0) < 0
     for row in np.flatnonzero(drops):
-        yield f"row {row}: arrival_s = {arrival[row]}, expected at least the row before's"
+        yield f"row {row}: arrival_us = {arrival[row]}, expected at least the row before's"
     for row in np.flatnonzero((np.diff(job) == 0) & (np.diff(arrival) != 0)):
-        yield f"row {row + 1}: arrival_s = {arrival[row + 1]}, expected its job's {arrival[row]}"
-    for name in ("n_instances", "cpu_milli"):
-        for row in np.flatnonzero(_integers(frame, name) == 0):
-            yield f"row {row}: {name} = 0, expected an integer > 0"
-    for small, large in (_DURATIONS[1:3], _DURATIONS[2:4], _DURATIONS[::3]):
+        yield f"row {row + 1}: arrival_us = {arrival[row + 1]}, expected its job's {arrival[row]}"
+    yield from _range_problems(frame, resources)
+    for small, large in (DURATIONS[1:3], DURATIONS[2:4], DURATIONS[::3]):
         for row in np.flatnonzero(_integers(frame, small) > _integers(frame, large)):
             yield f"row {row}: {small} = {frame[small][int(row)]} is above {large}"
     yield from _parent_problems(frame, job)
+
+
+def _range_problems(frame: pl.DataFrame, resources: Sequence[str]) -> Iterator[str]:
+    ranges: dict[str, tuple[float, float]] = {"arrival_us": (0, 2**62), "n_instances": (1, 2**32)}
+    ranges |= dict.fromkeys(DURATIONS, (0, LONGEST_MS))
+    for number, resource in enumerate(resources):
+        ranges[f"{REQUEST}{resource}"] = (0 if number else 1, _MAX_AMOUNT)
+        ranges |= {f"{use}{resource}": (0, _MAX_AMOUNT) for use in USES}
+    for name, (low, high) in ranges.items():
+        column = frame[name].to_numpy()
+        for row in np.flatnonzero(~((column >= low) & (column <= high))):
+            yield f"row {row}: {name} = {column[row]}, expected a number from {low} to {high}"
 
 
 def _parent_problems(frame: pl.DataFrame, job: Int) -> Iterator[str]:

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from marl_sched.errors import TraceError
-from marl_sched.workload.traces.knowledge import LEAST_TASKS, learn
+from marl_sched.workload.traces.knowledge import LEAST_TASKS, Knowledge
+from marl_sched.workload.traces.knowledge import learn as learn_from
+from marl_sched.workload.traces.source import TraceFile
 
 
 def seconds(value: int) -> dict[str, Any]:
@@ -17,16 +19,20 @@ def path(write_trace: Callable[[list[dict[str, Any]]], str]) -> str:
     """100 s of training: short small tasks and long large ones, a rare kind; then other ones."""
     rows = []
     for second in range(100):
-        kind = {"cpu_milli": 500} | seconds(4 if second % 4 else 8)
+        kind = {"request:cpu_milli": 500} | seconds(4 if second % 4 else 8)
         if second % 2 == 0:
-            kind = {"cpu_milli": 2000, "cpu_used_mean_milli": 1800} | seconds(100)
+            kind = {"request:cpu_milli": 2000, "use_mean:cpu_milli": 1800.0} | seconds(100)
         if second % 50 == 0:
-            kind = {"cpu_milli": 500, "memory_ppm": 80_000} | seconds(40)
+            kind = {"request:cpu_milli": 500, "request:memory_mib": 31_457} | seconds(40)
         rows.append({"job": second, "arrival_s": second, "n_instances": 1} | kind)
     for second in range(100, 120):
-        kind = {"cpu_milli": 500 if second % 2 else 7000} | seconds(1000)
+        kind = {"request:cpu_milli": 500 if second % 2 else 7000} | seconds(1000)
         rows.append({"job": second, "arrival_s": second, "n_instances": 1} | kind)
     return write_trace(rows)
+
+
+def learn(path: str, start_s: float, end_s: float, kind: str) -> Knowledge:
+    return learn_from(TraceFile(path), start_s, end_s, kind)
 
 
 def test_class_statistics_are_those_of_training_tasks_alike(path: str) -> None:
@@ -34,7 +40,7 @@ def test_class_statistics_are_those_of_training_tasks_alike(path: str) -> None:
     small, large = 1, 2
     assert known.mean_s[small] == pytest.approx(4.0)
     assert known.mean_s[large] == pytest.approx(100.0)
-    assert known.cpu_share[large] == pytest.approx(0.9)
+    assert known.use_share[large, 0] == pytest.approx(0.9)
     assert known.task_class[small] != known.task_class[large]
 
 

@@ -1,5 +1,7 @@
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from marl_sched.workload.table import InstanceTable
 from marl_sched.workload.traces.episodes import TraceAccount, draw_trace
 from marl_sched.workload.validation import check_table
 
+Rows = list[dict[str, Any]]
+Writer = Callable[[Rows], str]
 CONFIGS = Path(__file__).parents[3] / "configs"
 
 
@@ -140,11 +144,11 @@ def test_dag_of_every_job_is_the_traces(experiment: Experiment) -> None:
 
 def test_amounts_are_in_the_configurations_units(experiment: Experiment) -> None:
     table, _ = draw(experiment)
-    assert table.request[0].tolist() == [1000, 3932]  # 1% of 384 GiB
+    assert table.request[0].tolist() == [1000, 3932]
     starts = offsets(np.full(table.n_tasks, 4))
     assert (table.task_instance_start == starts).all()
     assert table.use[:4, 0].mean() == pytest.approx(500)
-    assert table.use[:4, 1].mean() == pytest.approx(0.2 * 3932.16)
+    assert table.use[:4, 1].mean() == pytest.approx(786)
     assert table.work_us[:4].mean() == pytest.approx(10_000_000, abs=1)
 
 
@@ -204,3 +208,59 @@ def test_background_use_leaves_less_to_fill(experiment: Experiment) -> None:
     assert isinstance(experiment.workload, TraceWorkload)
     _, account = draw_trace(experiment, experiment.workload, zone, "train", 0)
     assert account.n_drawn == 13  # half of 25, the last one reaching .8
+
+
+def test_a_longer_window_is_squeezed_into_the_horizon(experiment: Experiment) -> None:
+    assert isinstance(experiment.workload, TraceWorkload)
+    wide = experiment.workload.model_copy(update={"window_s": 100.0})
+    table, account = draw_trace(experiment, wide, experiment.zones[0], "train", 0)
+    assert account.n_window_jobs == 100
+    assert table.job_arrival_us.max() < 50_000_000
+    half_seconds = table.job_arrival_us // 500_000  # a job a second is now one every half second
+    assert len(np.unique(half_seconds)) == table.n_jobs
+    assert set(table.reference_s.tolist()) == {10.0}
+
+
+def test_jobs_with_a_long_task_are_left_out_and_counted(
+    experiment: Experiment, write_trace: Writer
+) -> None:
+    long = {f"duration_{name}_ms": 30_000 for name in ("mean", "p50", "p95", "max")}
+    rows: Rows = []
+    for job in range(200):
+        rows += [{"job": job, "arrival_s": job, "n_instances": 16}]
+        rows += [{"job": job, "arrival_s": job, "parents": [0]} | (long if job % 5 == 0 else {})]
+    experiment = experiment.model_copy(
+        update={
+            "workload": experiment.workload.model_copy(
+                update={"path": write_trace(rows), "max_duration_s": 29.9}
+            )
+        }
+    )
+    table, account = draw(experiment)
+    assert (account.n_window_jobs, account.n_too_long, account.n_too_large) == (50, 10, 0)
+    assert table.reference_s.max() == 10.0
+
+
+def test_resources_are_matched_by_name_and_priority_is_the_traces(
+    experiment: Experiment, write_trace: Writer
+) -> None:
+    gpu = {"use_mean:gpu_milli": 0.0, "use_max:gpu_milli": 0.0}
+    rows: Rows = [
+        {"job": job, "arrival_s": job, "n_instances": 16, "priority": job % 3}
+        | {"request:gpu_milli": 500 * (job % 2)}
+        | gpu
+        for job in range(200)
+    ]
+    path = write_trace(rows)
+    workload = experiment.workload.model_copy(update={"path": path})
+    without = experiment.model_copy(update={"workload": workload})
+    table, account = draw(without)
+    assert account.n_unplaceable == 25  # the cluster has no GPU
+    assert set(table.task_priority.tolist()) == {0, 1, 2}
+    capacity = {"gpu_milli": 400_000, "cpu_milli": 100_000, "memory_mib": 393_216}
+    data = without.model_dump() | {"resources": ["cpu_milli", "memory_mib", "gpu_milli"]}
+    data["zones"][0]["machines"][0]["capacity"] = capacity
+    table, account = draw(Experiment.model_validate(data))
+    assert account.n_unplaceable == 0
+    assert set(table.request[:, 2].tolist()) == {0, 500}
+    assert (table.known_use[table.request[:, 2] == 0, 2] == 0).all()

@@ -1,0 +1,1 @@
+"""Jobs drawn from a trace's published figures: calibration, arrivals, DAGs, tasks."""

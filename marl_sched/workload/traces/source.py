@@ -1,0 +1,84 @@
+"""Where the jobs of an experiment come from: a task table on disk, or one that a seed makes."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from marl_sched.config import Experiment, GeneratedWorkload, TraceWorkload
+from marl_sched.config.streams import named_stream
+from marl_sched.workload.traces.tasks import TaskTable, load_tasks
+
+
+@dataclass(frozen=True)
+class TraceFile:
+    """A task table on disk.
+
+    Attributes:
+        path: As in the configuration.
+    """
+
+    path: str
+
+    def __str__(self) -> str:
+        """Return the path, for messages."""
+        return self.path
+
+    def tasks(self) -> TaskTable:
+        """Read it; the same object for the same path.
+
+        Raises:
+            TraceError: The file is not a valid task table.
+        """
+        return load_tasks(self.path)
+
+
+@dataclass(frozen=True)
+class GeneratedTrace:
+    """Jobs like a published trace's, the same for every zone of an experiment.
+
+    Attributes:
+        profile: Whose jobs they are like.
+        length_s: Length of the trace.
+        jobs_per_s: Mean rate of arrivals; None: the profile's own.
+        day_swing: Rate in the busiest hour over that in the quietest.
+        seed: The experiment's.
+    """
+
+    profile: str
+    length_s: float
+    jobs_per_s: float | None
+    day_swing: float
+    seed: int
+
+    def __str__(self) -> str:
+        """Return what it is, for messages."""
+        return f"generated jobs ({self.profile})"
+
+    def tasks(self) -> TaskTable:
+        """Generate it; the same object for equal attributes."""
+        return _generated(self)
+
+
+Source = TraceFile | GeneratedTrace
+
+
+def source_of(experiment: Experiment, workload: TraceWorkload | GeneratedWorkload) -> Source:
+    """Return where a workload's jobs come from."""
+    if isinstance(workload, TraceWorkload):
+        return TraceFile(workload.path)
+    return GeneratedTrace(
+        profile=workload.profile,
+        length_s=max(workload.train_arrivals_s[1], workload.test_arrivals_s[1]),
+        jobs_per_s=workload.jobs_per_s,
+        day_swing=workload.day_swing,
+        seed=experiment.seed,
+    )
+
+
+@lru_cache(maxsize=4)
+def _generated(trace: GeneratedTrace) -> TaskTable:
+    from marl_sched.workload.generation.calibration import load_calibration
+    from marl_sched.workload.generation.jobs import Wish, generate
+
+    generator = named_stream(trace.seed, "generated-trace", trace.profile)
+    wish = Wish(horizon_s=trace.length_s, rate=trace.jobs_per_s, day_swing=trace.day_swing)
+    return generate(load_calibration(trace.profile), wish, generator).freeze()

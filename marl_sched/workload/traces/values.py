@@ -1,0 +1,32 @@
+"""Values of text columns as numbers; what is no number, or not finite, is null."""
+
+import polars as pl
+
+LONGEST_S = 2.0**33
+"""Times of a trace are at most this (272 years): larger ones are damage."""
+LARGEST_AMOUNT = 2.0**40
+"""Likewise amounts of a resource."""
+MOST_INSTANCES = 2.0**31
+"""Likewise instances of a task."""
+
+
+def number(column: str) -> pl.Expr:
+    """Return a String column as Float64."""
+    value = pl.col(column).cast(pl.Float64, strict=False)
+    return pl.when(value.is_finite()).then(value).alias(column)
+
+
+def is_bad(column: str, low: float, high: float) -> pl.Expr:
+    """Return whether a value is there but is not a number from low to high."""
+    value = number(column)
+    return pl.col(column).is_not_null() & ~value.is_between(low, high).fill_null(value=False)
+
+
+def is_outside(column: str, low: float, high: float) -> pl.Expr:
+    """Return whether a numeric column is null or not from low to high."""
+    return ~pl.col(column).is_between(low, high).fill_null(value=False)
+
+
+def whole(expression: pl.Expr, kind: type[pl.DataType]) -> pl.Expr:
+    """Return numbers rounded, as integers; 0 where there is none, or none that fits."""
+    return expression.round().cast(kind, strict=False).fill_null(0)
