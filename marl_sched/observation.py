@@ -2,8 +2,11 @@
 
 Shapes: B rows (one decision each), M machines of the zone, Z - 1 peers, C = M + Z - 1 candidates,
 R resources. Machines and peers share one feature vector, so that one network can score both; a
-column that has no meaning for a kind of candidate is 0 there. All features are float32 and lie in
-[-LIMIT, LIMIT]. Columns per resource are named `NAME:RESOURCE`.
+column that has no meaning for a kind of candidate is 0 there. A resource that a machine or peer
+does not have counts as one unit of which none is free: its columns are 0, and free_share_after is
+below 0 for an instance that asks for it. Means and standard deviations are over the machines that
+have the resource. All features are float32 and lie in [-LIMIT, LIMIT]. Columns per resource are
+named `NAME:RESOURCE`.
 """
 
 from collections.abc import Mapping

@@ -149,14 +149,16 @@ class RefZone:
         return total
 
     def utilization(self) -> NDArray[np.float64]:
-        share = self.use() / self.park.capacity
+        capacity = self.park.capacity
+        share = np.where(capacity > 0, self.use() / np.maximum(capacity, 1), 0.0)
         share[:, 0] = np.minimum(share[:, 0], 1.0)
         return share
 
     def fits(self, instance: Instance) -> list[bool]:
-        free = self.allocatable() - self.allocated()
+        free, asks = self.allocatable() - self.allocated(), instance.task.request
         return [
-            self.status[m] == "up" and bool((instance.task.request <= free[m]).all())
+            self.status[m] == "up"
+            and all(asked == 0 or asked <= has for asked, has in zip(asks, free[m], strict=True))
             for m in range(self.n_machines)
         ]
 

@@ -41,11 +41,28 @@ TASK_TYPES = [
 ]
 
 
+def asking(*changes: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the task types with other requests; the use of what is not requested is left out."""
+    types = []
+    for task_type, change in zip(TASK_TYPES, changes, strict=True):
+        request = {**task_type["request"], **change}
+        use = {name: use for name, use in task_type["use"].items() if request[name]}
+        types.append({**task_type, "request": request, "use": use})
+    return types
+
+
 def machines(
-    count: int = 1, cpu: int = 4000, memory: int = 8192, speed: float = 1.0, **more: Any
+    count: int = 1,
+    cpu: int = 4000,
+    memory: int = 8192,
+    speed: float = 1.0,
+    gpu: int | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
-    """Return a group of machines of two resources."""
+    """Return a group of machines of two resources, of three with `gpu`."""
     capacity = {"cpu_milli": cpu, "memory_mib": memory}
+    if gpu is not None:
+        capacity["gpu"] = gpu
     return {"count": count, "capacity": capacity, "speed": speed, **more}
 
 
@@ -58,7 +75,7 @@ def tiny(*zones: dict[str, Any], has_gpus: bool = False, **changes: Any) -> Expe
     """Return an experiment of 60 s + 60 s in windows of 5 s, a digest every 10 s.
 
     Mappings among the changes are merged into what stands there. With gpus, every machine has 4 and
-    every instance asks for 1, as a third resource.
+    every instance asks for 1, as a third resource, where it says nothing else.
     """
     values: dict[str, Any] = {
         "version": 1,
@@ -89,24 +106,42 @@ def tiny(*zones: dict[str, Any], has_gpus: bool = False, **changes: Any) -> Expe
     return Experiment.model_validate(values)
 
 
+def with_gpus_on_some(**changes: Any) -> Experiment:
+    """Return zones with gpus on some, all and none of the machines; one task type asks for one.
+
+    The other type asks for no memory either, and background use takes memory and gpus.
+    """
+    use = {"mean": {"memory_mib": 0.2, "gpu": 0.3}, "sd": 0.1, "step_s": 10.0}
+    types = asking({"gpu": 0, "memory_mib": 0}, {"gpu": 1})
+    return tiny(
+        zone("a", machines(2, gpu=2), machines(cpu=8000, gpu=0, price_per_hour=2.5), load=1.3),
+        zone("b", machines(2, gpu=4), failures={"mean_up_s": 40.0, "mean_down_s": 6.0}),
+        zone("c", machines(2, gpu=0), background=use),
+        **{
+            "has_gpus": True,
+            "cluster": {"peer_queue_allowance": 0.3},
+            "workload": {"task_types": types},
+            "seed": 5,
+            **changes,
+        },
+    )
+
+
 def _with_gpus(values: dict[str, Any]) -> dict[str, Any]:
     zones = [
         {
             **one,
             "machines": [
-                {**group, "capacity": {**group["capacity"], "gpu": 4}} for group in one["machines"]
+                {**group, "capacity": {"gpu": 4, **group["capacity"]}} for group in one["machines"]
             ],
         }
         for one in values["zones"]
     ]
-    types = [
-        {
-            **one,
-            "request": {**one["request"], "gpu": 1},
-            "use": {**one["use"], "gpu": {"mean": 0.9, "sd": 0.2}},
-        }
-        for one in values["workload"]["task_types"]
-    ]
+    types = []
+    for one in values["workload"]["task_types"]:
+        request = {"gpu": 1, **one["request"]}
+        use = {"gpu": {"mean": 0.9, "sd": 0.2}} if request["gpu"] else {}
+        types.append({**one, "request": request, "use": {**use, **one["use"]}})
     return {
         **values,
         "resources": ["cpu_milli", "memory_mib", "gpu"],

@@ -82,7 +82,9 @@ def _least_real_use(machines: Machines, layout: Layout) -> Scores:
 
 
 def _balance_real_use(machines: Machines, layout: Layout) -> Scores:
-    return -_mean_over_resources(machines, layout, "imbalance_change")
+    # Over all resources: a machine does not change the balance of one that it does not have.
+    change: Scores = machines[:, :, layout.candidate_indices("imbalance_change")].mean(axis=-1)
+    return -change
 
 
 def _alignment(machines: Machines, layout: Layout) -> Scores:
@@ -165,6 +167,7 @@ class FixedRule:
         self._layout = layout
         self._rule = _RULES[name]
         self._peers = PeerFormula(layout)
+        self._requests = [layout.instance.index(f"request:{r}") for r in layout.resources]
         self._salt = np.uint64(0)
 
     def reset(self, n_replicas: int, generator: np.random.Generator) -> None:
@@ -178,7 +181,7 @@ class FixedRule:
         allowed = observation.mask[:, :n_machines]
         scores = self._rule.score(machines, self._layout)
         if self._rule.checks_fit:
-            allowed = self._that_fit(machines, observation.mask)
+            allowed = self._that_fit(observation)
         scores = np.where(allowed, scores, -np.inf)
         if self._rule.has_random_ties:
             is_best = allowed & (scores == scores.max(axis=1, keepdims=True))
@@ -186,13 +189,24 @@ class FixedRule:
             scores = np.where(is_best, uniforms, -np.inf)
         return _or_offload(observation, scores, self._peers)
 
-    def _that_fit(self, machines: Machines, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return (B, M): unmasked and fitting; all unmasked where no other choice is left."""
-        n_machines = machines.shape[1]
-        free_after = machines[:, :, self._layout.candidate_indices("free_share_after")]
-        fitting = mask[:, :n_machines] & (free_after.min(axis=-1) >= -_FIT_TOLERANCE)
+    def _that_fit(self, observation: Observation) -> NDArray[np.bool_]:
+        """Return (B, M): unmasked and fitting; all unmasked where no other choice is left.
+
+        What is not requested fits, however little of it is free.
+        """
+        n_machines, mask = observation.n_machines, observation.mask
+        columns = self._layout.candidate_indices("free_share_after")
+        free_after = observation.candidates[:, :n_machines, columns]  # (B, M, R)
+        is_short = (free_after < -_FIT_TOLERANCE) & self._is_requested(observation)[:, None, :]
+        fitting = mask[:, :n_machines] & ~is_short.any(axis=-1)
         choices = np.concatenate([fitting, mask[:, n_machines:]], axis=1)
         return np.where(choices.max(axis=1, keepdims=True), fitting, mask[:, :n_machines])
+
+    def _is_requested(self, observation: Observation) -> NDArray[np.bool_]:
+        """Return (B, R): the instance asks for the resource; for cpu always."""
+        is_requested = observation.instance[:, self._requests] > 0.0
+        is_requested[:, 0] = True
+        return is_requested
 
 
 class RoundRobin:
@@ -230,7 +244,11 @@ def _or_offload(observation: Observation, scores: Scores, peers: PeerFormula) ->
 
 
 def _mean_over_resources(machines: Machines, layout: Layout, name: str) -> Scores:
-    scores: Scores = machines[:, :, layout.candidate_indices(name)].mean(axis=-1)
+    """Return (B, M) means of a feature over the resources that each machine has."""
+    values = machines[:, :, layout.candidate_indices(name)]
+    has = machines[:, :, layout.candidate_indices("relative_size")] > 0.0
+    has[:, :, :2] = True  # no machine is without cpu and memory
+    scores: Scores = values.sum(axis=-1, where=has) / has.sum(axis=-1, dtype=values.dtype)
     return scores
 
 

@@ -95,8 +95,8 @@ DEFINITIONS = {
     ),
     "imbalance_RESOURCE": (
         "1",
-        "Standard deviation of utilization over all machines of the cluster, mean over window "
-        "boundaries of the measured span.",
+        "Standard deviation of utilization over all machines of the cluster that have the "
+        "resource, mean over window boundaries of the measured span.",
     ),
     "zone_imbalance_RESOURCE": (
         "1",
@@ -104,12 +104,13 @@ DEFINITIONS = {
     ),
     "utilization_RESOURCE": (
         "1",
-        "Real use over capacity (cpu capped at 1 per machine), mean over machines of a zone, "
-        "zones and window boundaries.",
+        "Real use over capacity (cpu capped at 1 per machine), mean over the machines of a zone "
+        "that have the resource, zones and window boundaries; 0 in a zone without any.",
     ),
     "allocation_ratio_RESOURCE": (
         "1",
-        "Allocated over allocatable of a zone, mean over zones and window boundaries.",
+        "Allocated over allocatable of a zone, 0 if it has none, mean over zones and window "
+        "boundaries.",
     ),
     "decision_latency_us": ("us", "Time a policy takes for one decision, measured in evaluation."),
 }

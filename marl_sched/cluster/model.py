@@ -187,7 +187,9 @@ class State(NamedTuple):
     machine: NDArray[np.void]  # (E, M) MACHINE
     capacity: NDArray[np.int64]  # (M, R)
     reserved: NDArray[np.int64]  # (M, R)
-    per_unit: NDArray[np.float64]  # (M, R) 1 / capacity
+    has: NDArray[np.float64]  # (M, R) 1 where the machine has the resource, else 0
+    per_unit: NDArray[np.float64]  # (M, R) 1 / capacity, 0 without the resource
+    per_asked: NDArray[np.float64]  # (M, R) 1 / capacity, 1 without: what is asked of it is missing
     allocatable: NDArray[np.int64]  # (E, M, R)
     free: NDArray[np.int64]  # (E, M, R); negative while background use took what was allocated
     use: NDArray[np.float64]  # (E, M, R), background included
@@ -214,14 +216,22 @@ class State(NamedTuple):
     queue_request: NDArray[np.int64]  # (E, R) requests of waiting instances
     peer: NDArray[np.void]  # (E, P) PEER
     peer_zone: NDArray[np.int64]  # (P,) index of each peer among all zones
-    peer_amount: NDArray[np.float64]  # (E, P, 6, R), the rows named PEER_...
+    peer_amount: NDArray[np.float64]  # (E, P, 7, R), the rows named PEER_...
     peer_shape: NDArray[np.float64]  # (E, P, N_SHAPES, R) allocatable of the largest machines
     sums: NDArray[np.float64]  # (E, N_SUMS), metrics.py names them
     histogram: NDArray[np.int64]  # (E, 3, N_BINS), see HISTOGRAMS
 
 
-PEER_ALLOCATABLE, PEER_FREE, PEER_SLOT, PEER_UTILIZATION, PEER_SENT, PEER_IMBALANCE = range(6)
-N_PEER_AMOUNTS = 6
+(
+    PEER_ALLOCATABLE,
+    PEER_FREE,
+    PEER_SLOT,
+    PEER_UTILIZATION,
+    PEER_SENT,
+    PEER_IMBALANCE,
+    PEER_LARGEST,  # of the first of its largest machines that has the resource
+) = range(7)
+N_PEER_AMOUNTS = 7
 
 # Columns of State.sums; after them, per resource: zone_imbalance, utilization, allocation_ratio,
 # each summed over samples.
@@ -251,8 +261,8 @@ N_PEER_AMOUNTS = 6
 N_PLAIN_SUMS = 21
 
 # Columns of the facts of a start; after them, per resource: change of the zone's std of
-# utilization, the machine's utilization after, the zone's mean utilization after, and the request
-# over the zone's allocatable.
+# utilization, the machine's utilization after, the zone's mean utilization after, the request over
+# the zone's allocatable, and 1 if the machine has the resource.
 (
     FACT_WAIT_S,
     FACT_DURATION_S,
@@ -269,3 +279,4 @@ N_PLAIN_SUMS = 21
     FACT_DECISION,
 ) = range(13)
 N_PLAIN_FACTS = 13
+N_FACT_BLOCKS = 5

@@ -9,12 +9,23 @@ from marl_sched.cluster.kernels import messages, window
 from marl_sched.cluster.kernels.digest import N_DIGEST_AMOUNTS, N_PLAIN_DIGEST
 from marl_sched.cluster.kernels.placement import MASKED
 from marl_sched.cluster.machines import Machines, build_machines
-from marl_sched.cluster.model import N_PLAIN_FACTS, N_SHAPES, State
+from marl_sched.cluster.model import N_FACT_BLOCKS, N_PLAIN_FACTS, N_SHAPES, State
 from marl_sched.cluster.state import EpisodeInput, empty_state, fill_state, grow_state
 from marl_sched.config import Experiment, Zone
 from marl_sched.errors import PlacementError
 
 Array = NDArray[np.float64]
+
+_OF_ALL_REPLICAS = (
+    "parameters",
+    "capacity",
+    "reserved",
+    "has",
+    "per_unit",
+    "per_asked",
+    "peer_zone",
+)
+"""Arrays of the state without an axis of replicas."""
 
 
 class ZoneSimulator:
@@ -87,7 +98,7 @@ class ZoneSimulator:
             PlacementError: An action is masked; the other replicas' actions were carried out.
         """
         n_resources = self.state.capacity.shape[1]
-        facts = np.empty((len(rows), N_PLAIN_FACTS + 4 * n_resources))
+        facts = np.empty((len(rows), N_PLAIN_FACTS + N_FACT_BLOCKS * n_resources))
         outcomes = np.empty(len(rows), np.int64)
         if not window.decide_rows(self.state, rows, actions, facts, outcomes):
             at = int(np.argmax(outcomes == MASKED))
@@ -151,7 +162,8 @@ class ZoneSimulator:
         """Score what has not finished; return replicas (K,), facts (K, F) of unplaced offloads."""
         count = window.count_unplaced(self.state)
         replicas = np.empty(count, np.int64)
-        facts = np.zeros((count, N_PLAIN_FACTS + 4 * self.state.capacity.shape[1]))
+        n_resources = self.state.capacity.shape[1]
+        facts = np.zeros((count, N_PLAIN_FACTS + N_FACT_BLOCKS * n_resources))
         window.finish_episode(self.state)
         window.write_unplaced(self.state, replicas, facts)
         return replicas, facts
@@ -159,5 +171,5 @@ class ZoneSimulator:
     def copy_replica(self, source: int, target: int) -> None:
         """Make a replica an exact copy of another, for what-if play."""
         for name, array in self.state._asdict().items():
-            if name not in ("parameters", "capacity", "reserved", "per_unit", "peer_zone"):
+            if name not in _OF_ALL_REPLICAS:
                 array[target] = array[source]

@@ -75,6 +75,7 @@ def empty_state(
     steps = max(len(item.background) for item in inputs)
     events = max(len(item.events) for item in inputs)
     n_peers = len(experiment.zones) - 1
+    has = (machines.capacity > 0).astype(np.float64)
 
     def queue() -> NDArray[np.int32]:
         return np.zeros((n, rows), np.int32)
@@ -85,7 +86,9 @@ def empty_state(
         machine=np.zeros((n, m), MACHINE),
         capacity=machines.capacity,
         reserved=machines.reserved,
-        per_unit=1.0 / machines.capacity,
+        has=has,
+        per_unit=has / np.maximum(machines.capacity, 1),
+        per_asked=1.0 / np.maximum(machines.capacity, 1),
         allocatable=np.tile(machines.capacity - machines.reserved, (n, 1, 1)),
         free=np.tile(machines.capacity - machines.reserved, (n, 1, 1)),
         use=np.zeros((n, m, r)),

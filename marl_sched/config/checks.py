@@ -208,7 +208,8 @@ def _drawn_problems(experiment: "Experiment", workload: DrawnWorkload) -> Iterat
         if end - start < window_s:
             name = "episode.horizon_s" if workload.window_s is None else "workload.window_s"
             yield (
-                f"workload.{key} = [{start}, {end}], expected a span of at least {name} = {window_s}"
+                f"workload.{key} = [{start}, {end}], expected a span of at least {name} = "
+                f"{window_s}"
             )
     train, test = workload.train_arrivals_s, workload.test_arrivals_s
     if train[0] < test[1] and test[0] < train[1]:

@@ -137,6 +137,8 @@ class Federation(Model):
     """Longest a round may take."""
     grace_s: Positive = 300.0
     """Longest wait for the others once the quorum has answered."""
+    wait_s: Positive = 120.0
+    """Longest wait for zones with a process of their own: at the start for all, later for a quorum."""
     norm_bound: Positive = 100.0
     """Largest allowed norm of a zone's change over the norm of the global weights."""
 

@@ -1,6 +1,6 @@
 """Rewards of placed instances: pure functions of facts, chosen by name.
 
-Facts are rows (K, N_PLAIN_FACTS + 4 R) as the simulator writes them when an instance starts
+Facts are rows (K, N_PLAIN_FACTS + 5 R) as the simulator writes them when an instance starts
 (cluster/model.py). A reward is settled then, since the duration is fixed then; the placing zone is
 credited with it, and so is the zone that offloaded the instance, less the price of the offload.
 """
@@ -35,6 +35,8 @@ WAIT_CAP = 10.0
 EXTERNALITY_CAP = 40.0
 """At most this many waiting instances count as held up by one placement."""
 MINUTE_S = 60.0
+_LEAST_WEIGHT = 1e-9
+"""Of the resources of a machine, where utilization is divided by their weight: it may be 0."""
 RATE_EPISODES = 4
 """Tune episodes that the rate of instances is measured on, where none is configured."""
 
@@ -107,22 +109,28 @@ def balance(facts: Array, n_resources: int) -> Array:
     """Return -1 on an SLA violation, else the zone's mean utilization less the machine's.
 
     The shaping of the reference work: positive where a less used machine was picked. It is here to
-    be compared with; it does not lead to the better balance.
+    be compared with; it does not lead to the better balance. The mean is over the resources that
+    the machine has.
     """
     broken = facts[:, FACT_LATE] + facts[:, FACT_VIOLATED] + facts[:, FACT_IS_FAILED] > 0
     mean = _per_resource(facts, 2, n_resources)
     machine = _per_resource(facts, 1, n_resources)
-    return np.asarray(np.where(broken, -1.0, (mean - machine).mean(axis=1)))
+    has = _per_resource(facts, 4, n_resources)
+    difference = ((mean - machine) * has).sum(axis=1) / np.maximum(has.sum(axis=1), 1.0)
+    return np.asarray(np.where(broken, -1.0, difference))
 
 
 def composite(facts: Array, config: Reward, weights: Array) -> Array:
     """Return alpha utilization + beta QoS - gamma cost - delta transfer.
 
-    Utilization is the machine's after the placement, weighted over resources (R,); QoS is 1 less
-    half for a late start and half for a violated finish; transfer is the time spent on the way over
-    the reference duration.
+    Utilization is the machine's after the placement, weighted over the resources (R,) it has; QoS
+    is 1 less half for a late start and half for a violated finish; transfer is the time spent on
+    the way over the reference duration.
     """
     utilization = _per_resource(facts, 1, len(weights)) @ weights
+    has = _per_resource(facts, 4, len(weights))
+    covered = np.maximum(has @ weights, _LEAST_WEIGHT)
+    utilization = np.where(has.all(axis=1), utilization, utilization / covered)
     quality = 1 - (facts[:, FACT_LATE] + facts[:, FACT_VIOLATED]) / 2
     total = (
         config.alpha * utilization
@@ -135,6 +143,6 @@ def composite(facts: Array, config: Reward, weights: Array) -> Array:
 
 
 def _per_resource(facts: Array, block: int, n_resources: int) -> Array:
-    """Return block 0 (std change), 1 (machine), 2 (zone mean) or 3 (share): (K, R)."""
+    """Return block 0 (std change), 1 (machine), 2 (zone mean), 3 (share) or 4 (has): (K, R)."""
     start = N_PLAIN_FACTS + block * n_resources
     return facts[:, start : start + n_resources]

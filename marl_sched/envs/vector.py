@@ -34,7 +34,8 @@ class Recording:
     """What happened in one episode, for plots.
 
     Attributes:
-        utilization: (T, M, R) per zone, at every window boundary.
+        utilization: (T, M, R) per zone, at every window boundary; 0 where a machine does not have
+            the resource.
         offloads: (Z, Z) instances sent from row to column, in the order of `zones`.
         zones: Names, sorted.
     """
@@ -121,7 +122,10 @@ class VectorEnv:
             for name, zone in self.zones.items():
                 if zone.window < self.experiment.n_windows:
                     state = zone.simulator.state
-                    share = state.use[0] / state.capacity
+                    has = state.capacity > 0
+                    share = np.divide(
+                        state.use[0], state.capacity, out=np.zeros(has.shape), where=has
+                    )
                     share[:, 0] = np.minimum(share[:, 0], 1.0)
                     samples[name].append(share)
             self.end_window()

@@ -13,7 +13,7 @@ from marl_sched.cluster.kernels.digest import (
 from marl_sched.cluster.kernels.messages import N_NOTICE, N_OFFLOAD, N_SETTLEMENT, TO
 from marl_sched.cluster.machines import draw_background, draw_events
 from marl_sched.cluster.metrics import ZoneSums
-from marl_sched.cluster.model import N_PLAIN_FACTS, N_SHAPES
+from marl_sched.cluster.model import N_FACT_BLOCKS, N_PLAIN_FACTS, N_SHAPES
 from marl_sched.cluster.simulator import ZoneSimulator
 from marl_sched.cluster.state import EpisodeInput
 from marl_sched.config import MICROSECONDS, Experiment
@@ -180,7 +180,7 @@ class ZoneEnv:
             self.simulator.until_us,
             weights,
             (self._instance, self._candidates, self._zone, self._mask),
-            np.empty(N_PLAIN_FACTS + 4 * state.capacity.shape[1]),
+            np.empty(N_PLAIN_FACTS + N_FACT_BLOCKS * state.capacity.shape[1]),
         )
         self._rows = self._rows[:0]
         return int(n_decisions)

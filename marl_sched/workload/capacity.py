@@ -52,10 +52,17 @@ class ZoneCapacity:
         result: NDArray[np.bool_] = np.any(held, axis=1)
         return result
 
+    @property
+    def background_load(self) -> NDArray[np.float64]:
+        """(R,) mean background use over allocatable; 0 for a resource the zone does not have."""
+        return _over(self.background, self.allocatable)
+
     def work_load(
         self, work: NDArray[np.float64], horizon_s: float, shared: bool = True
     ) -> NDArray[np.float64]:
         """Return requested work as a share of the capacity at the zone's mean speed.
+
+        Work on a resource that the zone does not have is no load of this zone: it is for its peers.
 
         Args:
             work: (..., R) request x seconds at speed 1, summed.
@@ -63,7 +70,11 @@ class ZoneCapacity:
             shared: True: over all allocatable capacity. False: over what background use leaves.
         """
         available = self.allocatable if shared else self.allocatable - self.background
+        offered = np.where(self.allocatable > 0, work, 0.0)
         with np.errstate(divide="ignore"):
-            return np.where(work > 0, work / np.maximum(available, 0.0), 0.0) / (
-                self.mean_speed * horizon_s
-            )
+            return _over(offered, np.maximum(available, 0.0)) / (self.mean_speed * horizon_s)
+
+
+def _over(amount: NDArray[np.float64], whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return amount / whole, 0 where there is no amount, whatever the whole."""
+    return np.divide(amount, whole, out=np.zeros_like(amount), where=amount > 0)

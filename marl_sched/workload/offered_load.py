@@ -2,7 +2,8 @@
 
 Load of a resource = requested work (request x seconds at speed 1) over the zone's allocatable
 capacity at its mean speed, plus background use over allocatable. A zone's load is that of its most
-loaded resource, the binding one, over the episode's horizon. Shapes: K task types, R resources.
+loaded resource, the binding one, over the episode's horizon; a resource that the zone does not have
+cannot bind. Shapes: K task types, R resources.
 """
 
 import math
@@ -29,7 +30,7 @@ def job_rates(experiment: Experiment, workload: SyntheticWorkload, zone: Zone) -
     types = TypeColumns.of(experiment, workload)
     capacity = ZoneCapacity.of(experiment, zone)
     load = zone.load if zone.load is not None else workload.load
-    given = capacity.background / capacity.allocatable  # (R,)
+    given = capacity.background_load  # (R,)
     mixed = np.zeros(len(given))
     rates = []
     for source in workload.streams:
@@ -61,7 +62,7 @@ def offered_load(experiment: Experiment, zone: Zone, table: InstanceTable) -> Fl
     capacity = ZoneCapacity.of(experiment, zone)
     work = (np.diff(table.task_instance_start) * table.reference_s) @ table.request
     load = capacity.work_load(work, experiment.episode.horizon_s)
-    return load + capacity.background / capacity.allocatable
+    return load + capacity.background_load
 
 
 def mixture(experiment: Experiment, workload: SyntheticWorkload, zone: Zone) -> tuple[float, float]:

@@ -225,7 +225,8 @@ def _jittered(types: TypeColumns, capacity: ZoneCapacity, jobs: _Jobs) -> Int:
 
     Where the type fits the zone, a request that the jitter made too large is cut to the machine
     that holds most of it. Where the type fits no machine here (it must be offloaded), the jitter
-    only makes it smaller. Other zones' machines play no part: adding a zone changes no table.
+    only makes it smaller. Other zones' machines play no part: adding a zone changes no table. What
+    is not requested stays so; what is comes to 1 at least.
     """
     nominal = types.request[jobs.task_type]
     request = nominal * jobs.factor[:, None]
@@ -233,8 +234,11 @@ def _jittered(types: TypeColumns, capacity: ZoneCapacity, jobs: _Jobs) -> Int:
     request = np.where(fits[:, None], request, np.minimum(request, nominal))
     rows = np.flatnonzero(fits & ~capacity.fits(request))
     if len(rows):
+        asked = np.broadcast_to(request[rows][:, None, :], (len(rows), *capacity.shapes.shape))
+        excess = np.zeros(asked.shape)  # (rows, K, R)
         with np.errstate(divide="ignore"):
-            excess = (request[rows][:, None, :] / capacity.shapes[None]).max(2)  # (rows, K)
+            np.divide(asked, capacity.shapes[None], out=excess, where=asked > 0)
+        excess = excess.max(2)  # (rows, K)
         request[rows] = np.minimum(request[rows], capacity.shapes[excess.argmin(1)])
-    rounded: Int = np.maximum(1, np.round(request)).astype(np.int64)
+    rounded: Int = np.maximum(nominal > 0, np.round(request)).astype(np.int64)
     return rounded

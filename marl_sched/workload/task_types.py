@@ -8,7 +8,7 @@ from typing import Self
 
 import numpy as np
 
-from marl_sched.config import Experiment, Stream, SyntheticWorkload, Zone
+from marl_sched.config import Experiment, Stream, SyntheticWorkload, TaskType, Zone
 from marl_sched.workload.table import Float, Int
 
 MILLI_PER_CORE = 1000.0
@@ -24,7 +24,8 @@ class TypeColumns:
         sigma: (K,) of the lognormal work.
         finish_slack: (K,) times mean_s.
         priority: (K,) larger goes first.
-        use_mean: (K, R) mean share of the request that is really used.
+        use_mean: (K, R) mean share of the request that is really used; 0, as the other three, for
+            a request of 0 whose use is left out.
         use_sd: (K, R) its standard deviation over instances.
         use_low: (K, R) smallest share.
         use_high: (K, R) largest share.
@@ -44,16 +45,17 @@ class TypeColumns:
     def of(cls, experiment: Experiment, workload: SyntheticWorkload) -> Self:
         """Read the types in the order of the file."""
         types, resources = workload.task_types, experiment.resources
+        use = np.array([[_use_columns(t, r) for r in resources] for t in types], float)  # (K, R, 4)
         return cls(
             request=np.array([[t.request[r] for r in resources] for t in types], float),
             mean_s=np.array([t.mean_s for t in types]),
             sigma=np.array([t.sigma for t in types]),
             finish_slack=np.array([t.finish_slack for t in types]),
             priority=np.array([t.priority for t in types], np.int64),
-            use_mean=np.array([[t.use[r].mean for r in resources] for t in types]),
-            use_sd=np.array([[t.use[r].sd for r in resources] for t in types]),
-            use_low=np.array([[t.use[r].low for r in resources] for t in types]),
-            use_high=np.array([[t.use[r].high for r in resources] for t in types]),
+            use_mean=use[:, :, 0],
+            use_sd=use[:, :, 1],
+            use_low=use[:, :, 2],
+            use_high=use[:, :, 3],
         )
 
     def success_probability(self, source: Stream) -> Float:
@@ -67,6 +69,12 @@ class TypeColumns:
         p = self.success_probability(source)
         mean: Float = (1.0 - (1.0 - p) ** source.max_instances) / p
         return mean
+
+
+def _use_columns(task_type: TaskType, resource: str) -> tuple[float, float, float, float]:
+    """Return mean, sd, low and high of the use of a resource."""
+    use = task_type.use.get(resource)
+    return (0.0, 0.0, 0.0, 0.0) if use is None else (use.mean, use.sd, use.low, use.high)
 
 
 def type_mix(workload: SyntheticWorkload, zone: Zone, source: Stream) -> Float:

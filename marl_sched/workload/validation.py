@@ -150,6 +150,8 @@ def _request_problems(table: InstanceTable, experiment: Experiment) -> Iterator[
         ],
         axis=0,
     )  # (K, R)
+    for row in np.flatnonzero(table.request[:, 0] == 0):
+        yield f"request row {row}: {resources[0]} = 0, expected > 0"
     fits = np.any(np.all(table.request[:, None, :] <= machines[None], axis=2), axis=1)  # (T,)
     for row in np.flatnonzero(~fits):
         request = table.request[row].tolist()

@@ -39,7 +39,7 @@ def observe(n_machines: int, n_rows: int = 1, **features: object) -> Observation
     return Observation(
         replica=np.arange(n_rows),
         decision=np.arange(n_rows) * 7,
-        instance=np.zeros((n_rows, len(LAYOUT.instance)), np.float32),
+        instance=np.full((n_rows, len(LAYOUT.instance)), 0.1, np.float32),  # asks for both
         candidates=candidates,
         zone=np.zeros((n_rows, len(LAYOUT.zone)), np.float32),
         mask=np.ones((n_rows, n_candidates), bool),
@@ -187,6 +187,60 @@ def test_fit_check_is_dropped_where_no_other_choice_is_left() -> None:
     observation = observe(2, **free_after([-0.3, -0.2], [0.1, 0.1]))
     observation.mask[:, 2:] = False
     assert choose("best-fit", observation)[0] == 0
+
+
+THREE = Layout(("cpu", "memory", "gpu"))
+
+
+def observe_gpus(has: list[bool], asked: float, **features: list[list[float]]) -> Observation:
+    """One decision between machines with and without gpus; features (M, R) by name."""
+    candidates = np.zeros((1, len(has), len(THREE.candidate)), np.float32)
+    sizes = [[1.0, 1.0, float(one)] for one in has]
+    for name, values in {"relative_size": sizes, **features}.items():
+        candidates[0][:, THREE.candidate_indices(name)] = values
+    instance = np.zeros((1, len(THREE.instance)), np.float32)
+    instance[0, [THREE.instance.index(f"request:{r}") for r in THREE.resources]] = (0.1, 0.1, asked)
+    return Observation(
+        replica=np.zeros(1, np.int64),
+        decision=np.zeros(1, np.int64),
+        instance=instance,
+        candidates=candidates,
+        zone=np.zeros((1, len(THREE.zone)), np.float32),
+        mask=np.ones((1, len(has)), bool),
+        n_machines=len(has),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "feature", "expected"),
+    [
+        # Means over what a machine has: .5 and .4; over all three they would be .33 and .4.
+        ("least-allocated", "free_share_after", 0),
+        ("best-fit", "free_share_after", 1),
+        ("least-real-use", "utilization_after", 1),
+        # A change of the zone's balance counts whole: 1.0 and 1.2 in sum.
+        ("balance-real-use", "imbalance_change", 0),
+    ],
+)
+def test_rule_leaves_out_what_a_machine_does_not_have(
+    name: str, feature: str, expected: int
+) -> None:
+    values = {feature: [[0.5, 0.5, 0.0], [0.4, 0.4, 0.4]]}
+    observation = observe_gpus([False, True], 0.0, **values)
+    rule = FixedRule(name, THREE)
+    rule.reset(1, np.random.default_rng(0))
+    assert rule.act(observation).tolist() == [expected]
+
+
+@pytest.mark.parametrize("name", ["first-fit", "best-fit", "kube-default", "tetris"])
+def test_fit_check_asks_only_for_what_is_requested(name: str) -> None:
+    # Less than nothing is free of the gpus of machine 0, and machine 1 has none: -1 for who asks.
+    rule = FixedRule(name, THREE)
+    rule.reset(1, np.random.default_rng(0))
+    plain = {"free_share_after": [[0.5, 0.5, -0.2], [-0.1, 0.5, 0.0]]}
+    assert rule.act(observe_gpus([True, False], 0.0, **plain)).tolist() == [0]
+    asking = {"free_share_after": [[0.5, 0.5, -1.0], [0.2, 0.2, 0.0]]}
+    assert rule.act(observe_gpus([False, True], 0.5, **asking)).tolist() == [1]
 
 
 def test_random_picks_every_unmasked_machine_about_equally() -> None:

@@ -1,12 +1,26 @@
 """Every metric against a slow computation from the reference's instances."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 from reference import play_reference, scored
 from reference_zone import Instance, RefZone
-from tiny import Act, Cluster, Job, Task, at_random, first_open, given, machines, table, tiny, zone
+from tiny import (
+    Act,
+    Cluster,
+    Job,
+    Task,
+    at_random,
+    first_open,
+    given,
+    machines,
+    table,
+    tiny,
+    with_gpus_on_some,
+    zone,
+)
 
 from marl_sched.cluster.metrics import DEFINITIONS, quantile, short_name
 from marl_sched.cluster.model import LOWEST, N_BINS
@@ -85,7 +99,7 @@ def _of_instances(
 
 
 def _cost(where: RefZone, one: Instance) -> float:
-    share = max(one.task.request / where.park.capacity[one.machine])
+    share = max(one.task.request / np.maximum(where.park.capacity[one.machine], 1))
     duration_s = (one.finish_us - one.start_us) / 1e6
     return float(where.park.price_per_hour[one.machine] * share * duration_s / one.task.reference_s)
 
@@ -113,15 +127,19 @@ def _of_samples(experiment: Experiment, zones: Mapping[str, RefZone]) -> dict[st
     each = [sample for window in windows for sample in window]
     for index, resource in enumerate(experiment.resources):
         name = short_name(resource)
-        shares = [sample["utilization"][:, index] for sample in each]
-        metrics[f"zone_imbalance_{name}"] = _mean(share.std() for share in shares if len(share))
-        metrics[f"utilization_{name}"] = _mean(share.mean() for share in shares if len(share))
+        shares = [_of_those_that_have_it(sample, index) for sample in each]
+        metrics[f"zone_imbalance_{name}"] = _mean(
+            share.std() if len(share) else 0.0 for share in shares
+        )
+        metrics[f"utilization_{name}"] = _mean(
+            share.mean() if len(share) else 0.0 for share in shares
+        )
         metrics[f"allocation_ratio_{name}"] = _mean(
-            sample["allocated"][:, index].sum() / sample["allocatable"][:, index].sum()
+            sample["allocated"][:, index].sum() / max(1, sample["allocatable"][:, index].sum())
             for sample in each
         )
         metrics[f"imbalance_{name}"] = _mean(
-            np.concatenate([sample["utilization"][:, index] for sample in window]).std()
+            np.concatenate([_of_those_that_have_it(sample, index) for sample in window]).std()
             for window in windows
         )
     free = [(sample["allocatable"] - sample["allocated"])[:, 0].clip(0) for sample in each]
@@ -131,13 +149,18 @@ def _of_samples(experiment: Experiment, zones: Mapping[str, RefZone]) -> dict[st
         for window in windows
     )
     metrics["cost_per_hour"] = _mean(
-        sum(
-            (sample["price"] * (sample["allocated"] / sample["capacity"]).max(axis=1)).sum()
-            for sample in window
-        )
+        sum((sample["price"] * _largest_share(sample)).sum() for sample in window)
         for window in windows
     )
     return metrics
+
+
+def _of_those_that_have_it(sample: dict[str, Any], index: int) -> np.ndarray:
+    return sample["utilization"][sample["capacity"][:, index] > 0, index]
+
+
+def _largest_share(sample: dict[str, Any]) -> np.ndarray:
+    return (sample["allocated"] / np.maximum(sample["capacity"], 1)).max(axis=1)
 
 
 def _mean(values: object) -> float:
@@ -177,6 +200,20 @@ def test_metrics_are_what_their_definitions_say(rules: dict[str, object], policy
     for name, value in expected.items():
         rel, least = (0.01, 2 * LOWEST) if name.startswith("p99") else (1e-9, 1e-12)
         assert found[name] == pytest.approx(value, rel=rel, abs=least), name
+
+
+@pytest.mark.parametrize("placement", ["masked", "unmasked"])
+def test_metrics_of_a_resource_are_over_the_machines_that_have_it(placement: str) -> None:
+    experiment = with_gpus_on_some(
+        cluster={"peer_queue_allowance": 0.3, "placement": placement},
+        objective={"imbalance_resources": ["cpu_milli", "gpu"]},
+    )
+    found, expected = _play(experiment, at_random(4))
+    for name, value in expected.items():
+        rel, least = (0.01, 2 * LOWEST) if name.startswith("p99") else (1e-9, 1e-12)
+        assert found[name] == pytest.approx(value, rel=rel, abs=least), name
+    assert found["imbalance_gpu"] > 0
+    assert 0 < found["allocation_ratio_gpu"] < 1
 
 
 def test_metrics_move() -> None:

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reference import play_reference
 from reference_zone import RefZone
-from tiny import Act, Cluster, at_random, first_open, first_peer, machines, tiny, zone
+from tiny import Act, Cluster, asking, at_random, first_open, first_peer, machines, tiny, zone
 
 from marl_sched.cluster.machines import draw_background, draw_events
 from marl_sched.cluster.model import (
@@ -41,8 +41,13 @@ POLICIES = {"random": at_random, "here": lambda _: first_open, "away": lambda _:
 
 @st.composite
 def experiments(draw: st.DrawFn) -> Experiment:
-    """Draw a cluster of 1-3 zones with everything that can happen in it."""
-    zones = []
+    """Draw a cluster of 1-3 zones with everything that can happen in it.
+
+    With gpus as a third resource some machines have none, and some types ask for none.
+    """
+    has_gpus = draw(st.booleans())
+    gpus = st.sampled_from([0, 4]) if has_gpus else st.none()
+    zones: list[dict[str, Any]] = []
     for name in ("a", "b", "c")[: draw(st.integers(1, 3))]:
         groups = [
             machines(
@@ -50,6 +55,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
                 cpu=draw(st.sampled_from([4000, 6000])),
                 memory=draw(st.sampled_from([3072, 8192])),
                 speed=draw(st.sampled_from([0.7, 1.0, 1.3])),
+                gpu=draw(gpus),
             )
             for _ in range(draw(st.integers(1, 2)))
         ]
@@ -57,8 +63,10 @@ def experiments(draw: st.DrawFn) -> Experiment:
         if draw(st.booleans()):
             more["failures"] = {"mean_up_s": 30.0, "mean_down_s": 8.0}
         if draw(st.booleans()):
-            mean = {"cpu_milli": 0.2, "memory_mib": 0.1}
-            more["background"] = {"mean": mean, "sd": 0.1, "step_s": 10.0}
+            # A large sd takes what was allocated: less than nothing is free.
+            mean = {"cpu_milli": 0.2, "memory_mib": 0.1} | ({"gpu": 0.4} if has_gpus else {})
+            sd = draw(st.sampled_from([0.1, 0.4]))
+            more["background"] = {"mean": mean, "sd": sd, "step_s": 10.0}
         events = st.tuples(st.sampled_from(["join", "drain", "fail", "return"]), st.integers(0, 24))
         more["machine_events"] = [
             {"kind": kind, "at_s": 2.5 * at, "machine": 0}
@@ -74,14 +82,19 @@ def experiments(draw: st.DrawFn) -> Experiment:
         "peer_queue_allowance": draw(st.sampled_from([0.0, 0.5])),
         "offload_base_s": draw(st.sampled_from([0.0, 2.0])),
     }
-    load = draw(st.sampled_from([0.5, 1.0]))
+    if has_gpus and not any(one["capacity"]["gpu"] for z in zones for one in z["machines"]):
+        zones[0]["machines"][0]["capacity"]["gpu"] = 4  # some machine must have them
+    requests = [{"memory_mib": draw(st.sampled_from([0, 1024]))}, {}]
+    if has_gpus:
+        requests = [{**request, "gpu": draw(st.integers(0, 1))} for request in requests]
+    workload = {"load": draw(st.sampled_from([0.5, 1.0])), "task_types": asking(*requests)}
     seed = draw(st.integers(0, 1000))
     horizon = {"horizon_s": 40.0, "drain_s": 20.0}
     return tiny(
         *zones,
-        has_gpus=draw(st.booleans()),
+        has_gpus=has_gpus,
         cluster=cluster,
-        workload={"load": load},
+        workload=workload,
         episode=horizon,
         seed=seed,
     )

@@ -39,7 +39,13 @@ BAD_VALUES = {
     "zones[1].machines[0].count=true": "zones[1].machines[0].count = true, expected an integer > 0",
     "zones[1].machines[0].count=1000000": "zones[1] has 1000014 machines, expected at most 100000",
     "zones[0].machines[1].capacity.cpu_milli=16 cores": "zones[0].machines[1].capacity.cpu_milli = "
-    "16 cores, expected an integer > 0",
+    "16 cores, expected an integer >= 0",
+    "zones[0].machines[1].capacity.cpu_milli=-1": "zones[0].machines[1].capacity.cpu_milli = -1, "
+    "expected an integer >= 0",
+    "zones[0].machines[1].capacity.cpu_milli=0": "zones[0].machines[1].capacity.cpu_milli = 0, "
+    "expected an integer > 0: only resources after memory_mib may be 0",
+    "zones[0].machines[1].capacity.memory_mib=0": "zones[0].machines[1].capacity.memory_mib = 0, "
+    "expected an integer > 0: only resources after memory_mib may be 0",
     "zones[0].machines[0].capacity={cpu_milli: 1000}": "zones[0].machines[0].capacity has the keys "
     "cpu_milli, expected exactly cpu_milli, memory_mib",
     "zones[0].machines[0].capacity={1: 2}": "zones[0].machines[0].capacity.1 = 1, expected names",
@@ -77,6 +83,12 @@ BAD_VALUES = {
     "workload.task_types[5].request.cpu_milli=64000": "workload.task_types[5].request = {cpu_milli:"
     " 64000, memory_mib: 32768}, expected that times 1 + request_jitter = 1.25 fits on a machine; ",
     "workload.task_types[5].request={}": "workload.task_types[5].request has the keys none, expect",
+    "workload.task_types[5].request.cpu_milli=0": "workload.task_types[5].request.cpu_milli = 0, "
+    "expected an integer > 0: only resources after cpu_milli may be 0",
+    "workload.task_types[5].request.memory_mib=-1": "workload.task_types[5].request.memory_mib = "
+    "-1, expected an integer >= 0",
+    "workload.task_types[1].use={cpu_milli: {mean: 1, sd: 0}}": "workload.task_types[1].use has "
+    "the keys cpu_milli, expected exactly cpu_milli, memory_mib",
     "workload.task_types[1].name=web": "workload.task_types[1].name = web, expected a name that ",
     "workload.task_types[1].use.cpu_milli.low=2": "workload.task_types[1].use.cpu_milli.low = 2.0, "
     "expected at most high = 1.3",

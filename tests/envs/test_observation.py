@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tiny import Act, Cluster, at_random, first_open, given, machines, tiny, zone
+from tiny import Act, Cluster, asking, at_random, first_open, given, machines, tiny, zone
 from truth import W_S, Truth
 
 from marl_sched.config import Experiment
@@ -13,9 +13,18 @@ from marl_sched.envs import observation as columns
 from marl_sched.observation import LIMIT, Layout, Observation
 from marl_sched.workload.episodes import draw_workload
 
+SOME_GPUS = (2, 0, 4, 0)
+"""Of the machines of zone a, its large machine, zone b and zone c."""
 
-def _experiment(has_gpus: bool = False, **changes: Any) -> Experiment:
-    """Zones of unequal machines where everything happens: events, background, prices, offloads."""
+
+def _experiment(gpus: tuple[int, ...] = (), **changes: Any) -> Experiment:
+    """Zones of unequal machines where everything happens: events, background, prices, offloads.
+
+    With `gpus` on the groups of machines, one type of task asks for none, and for no memory.
+    """
+    on = gpus or (None,) * 4
+    types = {"task_types": asking({"gpu": 0, "memory_mib": 0}, {"gpu": 1})} if gpus else {}
+    use = {"cpu_milli": 0.3, "memory_mib": 0.1} | ({"gpu": 0.2} if gpus else {})
     events = [
         {"at_s": 12.0, "machine": 1, "kind": "drain"},
         {"at_s": 31.0, "machine": 1, "kind": "return"},
@@ -26,18 +35,19 @@ def _experiment(has_gpus: bool = False, **changes: Any) -> Experiment:
     return tiny(
         zone(
             "a",
-            machines(2, price_per_hour=1.5),
-            machines(cpu=8000, speed=1.3, reserved={"cpu_milli": 500}),
+            machines(2, price_per_hour=1.5, gpu=on[0]),
+            machines(cpu=8000, speed=1.3, reserved={"cpu_milli": 500}, gpu=on[1]),
             load=1.4,
             machine_events=events,
         ),
         zone(
             "b",
-            machines(2, memory=4096, speed=0.8),
-            background={"mean": {"cpu_milli": 0.3, "memory_mib": 0.1}, "sd": 0.1, "step_s": 10.0},
+            machines(2, memory=4096, speed=0.8, gpu=on[2]),
+            background={"mean": use, "sd": 0.1, "step_s": 10.0},
         ),
-        zone("c", machines(cpu=6000, price_per_hour=0.3)),
-        has_gpus=has_gpus,
+        zone("c", machines(cpu=6000, price_per_hour=0.3, gpu=on[3])),
+        has_gpus=bool(gpus),
+        workload=types,
         cluster={"peer_queue_allowance": 0.4, "max_hops": 2, **changes},
         seed=3,
     )
@@ -88,7 +98,9 @@ def _check_columns(names: tuple[str, ...], found: np.ndarray, expected: dict[str
         ({}, at_random(1)),
         ({"interference": 1.6, "queue": "strict-fifo"}, first_open),
         ({"placement": "unmasked"}, at_random(2)),
-        ({"has_gpus": True}, at_random(3)),
+        ({"gpus": (4, 4, 4, 4)}, at_random(6)),
+        ({"gpus": SOME_GPUS}, at_random(4)),
+        ({"gpus": SOME_GPUS, "placement": "unmasked"}, at_random(5)),
     ],
 )
 def test_every_column_says_what_its_name_says(rules: dict[str, Any], act: Act) -> None:

@@ -16,6 +16,7 @@ from marl_sched.cluster.model import (
     FACT_VIOLATED_BY_WORK,
     FACT_WAIT_S,
     FACT_WORK_S,
+    N_FACT_BLOCKS,
     N_PLAIN_FACTS,
 )
 from marl_sched.config import Reward
@@ -26,7 +27,10 @@ BOTH = np.array([True, True])
 
 
 def _facts(blocks: list[list[float]] | None = None, **values: float) -> np.ndarray:
-    """One row of facts of two resources; blocks: std change, machine, zone mean, share."""
+    """One row of facts of two resources.
+
+    The blocks are std change, machine, zone mean, share, and whether the machine has it (it does).
+    """
     columns = {
         "wait": FACT_WAIT_S,
         "duration": FACT_DURATION_S,
@@ -40,11 +44,12 @@ def _facts(blocks: list[list[float]] | None = None, **values: float) -> np.ndarr
         "behind": FACT_BEHIND,
         "failed": FACT_IS_FAILED,
     }
-    row = np.zeros(N_PLAIN_FACTS + 8)
+    row = np.zeros(N_PLAIN_FACTS + 2 * N_FACT_BLOCKS)
     row[FACT_REFERENCE_S] = 1.0
     for name, value in values.items():
         row[columns[name]] = value
-    row[N_PLAIN_FACTS:] = np.ravel(blocks or [[0.0, 0.0]] * 4)
+    has = [[1.0, 1.0]] if blocks is None or len(blocks) < N_FACT_BLOCKS else []
+    row[N_PLAIN_FACTS:] = np.ravel([*(blocks or [[0.0, 0.0]] * 4), *has])
     return row[None]
 
 
@@ -106,6 +111,18 @@ def test_balance_is_minus_one_on_a_violation(broken: str) -> None:
 def test_balance_rewards_the_less_used_machine() -> None:
     facts = _facts([[0, 0], [0.5, 0.1], [0.3, 0.4], [0, 0]])
     assert balance(facts, 2)[0] == pytest.approx((-0.2 + 0.3) / 2)
+
+
+def test_balance_is_the_mean_over_what_the_machine_has() -> None:
+    facts = _facts([[0, 0], [0.5, 0.0], [0.3, 0.4], [0, 0], [1, 0]])
+    assert balance(facts, 2)[0] == pytest.approx(-0.2)
+
+
+def test_composite_weighs_what_the_machine_has() -> None:
+    facts = _facts([[0, 0], [0.8, 0.0], [0, 0], [0, 0], [1, 0]])
+    config = Reward(name="composite", alpha=0.5, beta=0.0)
+    assert composite(facts, config, np.array([0.75, 0.25]))[0] == pytest.approx(0.5 * 0.8)
+    assert composite(facts, config, np.array([0.0, 1.0]))[0] == 0.0
 
 
 def test_composite_weighs_utilization_quality_cost_and_transfer() -> None:

@@ -1,5 +1,6 @@
 """What an observation must say, computed slowly from instances and machines alone."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from marl_sched.config import MICROSECONDS, Experiment
 W_S, MOVING, SLOWDOWN_WEIGHT = 5.0, 0.08, 0.05
 
 
-def _std(values: np.ndarray) -> np.ndarray:
-    return values.std(axis=0) if len(values) else np.zeros(values.shape[1])
+def _over(amount: np.ndarray, capacity: np.ndarray) -> np.ndarray:
+    """Return amount / capacity, 0 where there is no capacity."""
+    return np.where(capacity > 0, amount / np.maximum(capacity, 1), 0.0)
 
 
 class Truth:
@@ -67,9 +69,18 @@ class Truth:
         return total
 
     def utilization(self, added: np.ndarray | float = 0.0) -> np.ndarray:
-        share = (self.use() + added) / self.state.capacity
+        share = _over(self.use() + added, self.state.capacity)
         share[:, 0] = np.minimum(share[:, 0], 1.0)
         return share
+
+    def moments(self, share: np.ndarray, moment: Callable[[np.ndarray], float]) -> np.ndarray:
+        """Return a moment of shares (M, R) over the machines that are there and have the resource.
+
+        It is 0 of a resource that none of them has.
+        """
+        counted = (self.state.capacity > 0) & (self.status() != ABSENT)[:, None]
+        columns = [share[counted[:, r], r] for r in range(share.shape[1])]
+        return np.array([moment(column) if len(column) else 0.0 for column in columns])
 
     def free(self) -> np.ndarray:
         return self.state.allocatable[0] - self.allocated()
@@ -109,7 +120,7 @@ class Truth:
         return float(max(sender["start_us"] + way_s * MICROSECONDS, next_window_us))
 
     def digest(self) -> dict[str, Any]:
-        up, there = self.status() == UP, self.status() != ABSENT
+        up = self.status() == UP
         free = np.maximum(self.free(), 0)
         slot = np.argmax(np.where(up, free[:, 0], -1))
         return {
@@ -120,10 +131,8 @@ class Truth:
             "allocatable": self.state.allocatable[0][up].sum(axis=0),
             "free": free[up].sum(axis=0),
             "slot": free[slot] if up.any() else np.zeros(len(free[0])),
-            "utilization": self.utilization()[there].mean(axis=0)
-            if there.any()
-            else np.zeros(len(free[0])),
-            "imbalance": _std(self.utilization()[there]),
+            "utilization": self.moments(self.utilization(), np.mean),
+            "imbalance": self.moments(self.utilization(), np.std),
             "machines": self.state.allocatable[0][up],
         }
 
@@ -166,7 +175,7 @@ class Truth:
             "job_left": np.log1p(left),
             "priority": int(task["priority"]),
             **self._named("request", request / largest),
-            **self._named("use", known / request),
+            **self._named("use", known / np.maximum(request, 1)),
         }
 
     def _in_group(self) -> int:
@@ -180,13 +189,12 @@ class Truth:
         return count
 
     def zone_columns(self, mask: np.ndarray) -> dict[str, float]:
-        up, there = self.status() == UP, self.status() != ABSENT
+        up = self.status() == UP
         rows = self.rows
         waiting = rows[rows["status"] == WAITING]
         capacity = np.maximum(self.state.capacity[up].sum(axis=0), 1)
         allocatable = np.maximum(self.state.allocatable[0][up].sum(axis=0), 1)
-        util = self.utilization()[there]
-        mean = util.mean(axis=0) if len(util) else np.zeros(len(capacity))
+        util = self.utilization()
         m, p = self.env.n_machines, len(self.peers)
         return {
             "queue": np.log1p(len(waiting)),
@@ -196,8 +204,8 @@ class Truth:
             "peer_choices": mask[m:].sum() / max(1, p),
             "arrivals": np.log1p(self.rate),
             **self._named("zone_free_share", np.maximum(self.free(), 0)[up].sum(axis=0) / capacity),
-            **self._named("zone_utilization", mean),
-            **self._named("zone_imbalance", _std(util)),
+            **self._named("zone_utilization", self.moments(util, np.mean)),
+            **self._named("zone_imbalance", self.moments(util, np.std)),
             **self._named("queue_share", self.requests(waiting).sum(axis=0) / allocatable),
         }
 
@@ -216,7 +224,8 @@ class Truth:
         request = self.state.request[0, instance["task"]]
         known = self.state.known_use[0, instance["task"]]
         mean_s = float(task["known_mean_s"])
-        free, asked = self.free()[m] / capacity[m], request / capacity[m]
+        has = capacity[m] > 0
+        free, asked = _over(self.free()[m], capacity[m]), request / np.maximum(capacity[m], 1)
         added = np.zeros_like(capacity, float)
         added[m] = known
         now, after = self.utilization(), self.utilization(added)
@@ -229,8 +238,9 @@ class Truth:
         up = self.status() == UP
         slot = int(np.argmax(np.where(up, self.free()[:, 0], -(1 << 40)))) if up.any() else -1
         largest = np.maximum(capacity[there].max(axis=0, initial=0), 1)
-        change = (_std(after[there]) - _std(now[there])) * there.sum()
-        allocated_after = 1 - free + asked
+        change = self.moments(after, np.std) - self.moments(now, np.std)
+        change = np.where(has, change * (there[:, None] & (capacity > 0)).sum(axis=0), 0.0)
+        allocated_after = (1 - free + asked)[has]
         return {
             "is_machine": 1.0,
             "is_peer": 0.0,
@@ -274,7 +284,7 @@ class Truth:
         free = (digest["free"] - sent) / allocatable
         nothing = np.zeros(len(request))
         after_s = waited_s + way_s + mean_s * digest["slowdown"]
-        largest = _first_undominated(digest["machines"], len(request))
+        largest = _first_undominated(digest["machines"])
         return {
             "is_machine": 0.0,
             "is_peer": 1.0,
@@ -304,10 +314,14 @@ class Truth:
 
     def mask(self) -> list[bool]:
         _, instance, _ = self.head()
+        unasked = self.state.request[0, instance["task"]] == 0
         request = self.state.request[0, instance["task"]]
         rules = self.experiment.cluster
         is_open = [
-            bool(status == UP and (rules.placement == "unmasked" or (request <= free).all()))
+            bool(
+                status == UP
+                and (rules.placement == "unmasked" or ((request <= free) | unasked).all())
+            )
             for status, free in zip(self.status(), self.free(), strict=True)
         ]
         for peer in self.peers:
@@ -327,10 +341,11 @@ class Truth:
         return {f"{name}:{r}": float(v) for r, v in zip(resources, values, strict=True)}
 
 
-def _first_undominated(machines_up: np.ndarray, n_resources: int) -> np.ndarray:
-    """Return the first machine that no other one exceeds."""
+def _first_undominated(machines_up: np.ndarray) -> np.ndarray:
+    """Return, by resource, what the first machine that has it and that no other exceeds has."""
+    largest = np.zeros(machines_up.shape[1])
     for number, machine in enumerate(machines_up):
         others = np.delete(machines_up, number, axis=0)
         if not any((other >= machine).all() and (other > machine).any() for other in others):
-            return np.maximum(machine, 1)
-    return np.ones(n_resources)
+            largest = np.where(largest > 0, largest, machine)
+    return np.maximum(largest, 1)

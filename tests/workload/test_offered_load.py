@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import with_gpus_on_some
 
 from marl_sched.config import Experiment, SyntheticWorkload, load_config
 from marl_sched.errors import ConfigError
@@ -66,6 +67,20 @@ def test_streams_share_what_is_left_by_their_shares() -> None:
     # (.75 - .15 background - waves of 30 s x 1 core) / 2 is the AI jobs' load
     left = 0.75 - 0.15 - wave * 30 / 160
     assert ai == pytest.approx(left / 2 * 160 / (600 * 4))
+
+
+def test_a_resource_that_a_zone_does_not_have_cannot_bind() -> None:
+    experiment = with_gpus_on_some()
+    workload, (a, _, c) = workload_of(experiment), experiment.zones
+    # 0.6 jobs of one task, 0.4 of two; half of the tasks small: 1 core, 6 s; half large: 3, 12 s
+    small, large = (1 - (1 - p) ** 4 for p in (1 / 2.0, np.sqrt(3) / 2.0))
+    work_a_job = 1.4 * 0.5 * (small * 2.0 * 6 * 1 + large * 2.0 / np.sqrt(3) * 12 * 3)
+    assert job_rates(experiment, workload, c) == pytest.approx([0.7 * 8 / work_a_job])
+    table = draw_workload(experiment, c, "train", 0)
+    load = offered_load(experiment, c, table)
+    assert table.request[:, 2].max() == 1
+    assert (load[0] > 0, load[2]) == (True, 0.0)
+    assert offered_load(experiment, a, draw_workload(experiment, a, "train", 0))[2] > 0
 
 
 def test_mixture_has_the_moments_of_the_zones_instances() -> None:

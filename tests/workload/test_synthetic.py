@@ -3,6 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import asking, with_gpus_on_some
 
 from marl_sched.config import (
     Experiment,
@@ -250,6 +251,32 @@ def test_a_type_that_fits_another_zone_only_keeps_its_request(base: Experiment) 
     table = draw_workload(base, zone, "train", 0)
     assert table.request[:, 0].max() == 16_000
     assert table.request[:, 0].min() < 13_000
+
+
+@pytest.mark.parametrize("jitter", [0.0, 0.9])
+def test_what_is_not_requested_is_neither_drawn_nor_used(jitter: float) -> None:
+    types = asking({"gpu": 0, "memory_mib": 0}, {"gpu": 1})
+    experiment = with_gpus_on_some(workload={"task_types": types})
+    workload = synthetic(experiment).model_copy(update={"request_jitter": jitter})
+    for zone in experiment.zones:
+        table = draw_synthetic(experiment, workload, zone, "train", 0)
+        check_table(table, experiment)
+        kind = table.task_class
+        assert set(kind.tolist()) == {0, 1}
+        assert not table.request[kind == 0, 1:].any()
+        assert not table.known_use[kind == 0, 1:].any()
+        assert table.request[kind == 1].min() >= 1
+        task = np.repeat(np.arange(table.n_tasks), np.diff(table.task_instance_start))
+        assert ((table.use > 0) == (table.request > 0)[task]).all()
+
+
+def test_a_use_left_out_changes_no_other_draw() -> None:
+    left_out = with_gpus_on_some()
+    given = asking({"gpu": 0, "memory_mib": 0}, {"gpu": 1})
+    given[0]["use"] |= {"memory_mib": {"mean": 0.5, "sd": 0.3}, "gpu": {"mean": 0.5, "sd": 0.3}}
+    told = with_gpus_on_some(workload={"task_types": given})
+    drawn = [draw_workload(one, one.zones[0], "train", 0) for one in (left_out, told)]
+    assert columns(drawn[0]) == columns(drawn[1])
 
 
 def test_no_arrivals_give_an_empty_table(base: Experiment) -> None:

@@ -64,6 +64,7 @@ def test_a_whole_table_passes(table: InstanceTable, experiment: Experiment) -> N
         ("latest_wait_us", 1, -5, r"latest_wait_us row 1 = -5"),
         ("use", (4, 1), -0.5, r"use row 4 resource 1 = -0.5, expected >= 0"),
         ("request", (3, 0), 64_001, r"request row 3 = \{'cpu_milli': 64001, .*64000"),
+        ("request", (1, 0), 0, r"request row 1: cpu_milli = 0, expected > 0"),
         ("task_parents", 0, 0, r"task 2 of job 1 has the parent 0 of job 0"),
         ("task_parents", 0, 4, r"task_parents row 0 = 4, expected a task row below 4"),
         ("task_parents", 0, 3, r"task row 2 of job 1 waits for itself by its parents \[3\]"),
@@ -93,6 +94,10 @@ def test_a_request_that_fits_no_single_machine_is_refused(
     check_table(fitting, experiment)
     with pytest.raises(TraceError, match="request row 0"):
         check_table(replace(table, request=np.tile([64_000, 132_096], (4, 1))), experiment)
+
+
+def test_no_memory_may_be_requested(table: InstanceTable, experiment: Experiment) -> None:
+    check_table(replace(table, request=np.tile([48_000, 0], (4, 1))), experiment)
 
 
 @pytest.mark.parametrize("name", ["reference_s", "known_use", "use", "task_parent_start"])

@@ -12,6 +12,7 @@ from marl_sched.cluster.model import (
     PEER_ALLOCATABLE,
     PEER_FREE,
     PEER_IMBALANCE,
+    PEER_LARGEST,
     PEER_SENT,
     PEER_SLOT,
     PEER_UTILIZATION,
@@ -89,6 +90,31 @@ def write_shapes(s: State, e: int, out: NDArray[Any]) -> None:
             for r in range(n_resources):
                 out[n_shapes * n_resources + r] = s.allocatable[e, machine, r]
             n_shapes += 1
+    if n_shapes == N_SHAPES:
+        cover_resources(s, e, out)
+
+
+@inlined
+def cover_resources(s: State, e: int, out: NDArray[Any]) -> None:
+    """Give the last shapes in out, flat, to resources that machines have and no shape names."""
+    n_resources = s.capacity.shape[1]
+    last = N_SHAPES - 1
+    for r in range(n_resources):
+        named = 0.0
+        for shape in range(N_SHAPES):
+            named = max(named, out[shape * n_resources + r])
+        if named > 0.0 or last == 0:
+            continue
+        largest = -1
+        for machine in range(s.machine.shape[1]):
+            if s.machine[e, machine].status != UP or s.allocatable[e, machine, r] == 0:
+                continue
+            if largest < 0 or s.allocatable[e, machine, r] > s.allocatable[e, largest, r]:
+                largest = machine
+        if largest >= 0:
+            for other in range(n_resources):
+                out[last * n_resources + other] = s.allocatable[e, largest, other]
+            last -= 1
 
 
 @inner
@@ -109,9 +135,12 @@ def read_digest(s: State, e: int, peer: int, digest: NDArray[Any]) -> None:
         s.peer_amount[e, peer, PEER_UTILIZATION, r] = digest[at + 3 * n_resources]
         s.peer_amount[e, peer, PEER_IMBALANCE, r] = digest[at + 4 * n_resources]
         s.peer_amount[e, peer, PEER_SENT, r] = 0.0
+        s.peer_amount[e, peer, PEER_LARGEST, r] = 0.0
         for shape in range(N_SHAPES):
             at = N_PLAIN_DIGEST + (N_DIGEST_AMOUNTS + shape) * n_resources + r
             s.peer_shape[e, peer, shape, r] = digest[at]
+            if s.peer_amount[e, peer, PEER_LARGEST, r] == 0.0:
+                s.peer_amount[e, peer, PEER_LARGEST, r] = digest[at]
 
 
 @inner
@@ -154,7 +183,7 @@ def sample(s: State, e: int, moments: NDArray[Any]) -> None:
         share = 0.0
         for r in range(n_resources):
             allocated = s.allocatable[e, machine, r] - s.free[e, machine, r]
-            share = max(share, allocated / s.capacity[machine, r])
+            share = max(share, allocated / max(s.capacity[machine, r], 1))
         s.sums[e, SUM_PRICE] += s.machine[e, machine].price * share
     if all_free > 0.0:
         s.sums[e, SUM_FRAGMENTATION] += 1.0 - largest_free / all_free

@@ -8,21 +8,24 @@ from marl_sched.kernel_cache import inlined, inner
 
 @inlined
 def utilization(s: State, e: int, machine: int, r: int, added: float) -> float:
-    """Return real use plus `added` over capacity; cpu (resource 0) is capped at 1."""
+    """Return real use plus `added` over capacity, 0 without any; cpu (the first) is capped at 1."""
     share = (s.use[e, machine, r] + added) * s.per_unit[machine, r]
     return min(share, 1.0) if r == 0 else share
 
 
 @inlined
 def zone_moments(s: State, e: int, r: int) -> tuple[float, float, float]:
-    """Return count, sum and sum of squares of utilization over the machines that are there."""
+    """Return count, sum and sum of squares of utilization over the machines with the resource.
+
+    Absent machines do not count either.
+    """
     count = 0.0
     total = 0.0
     squares = 0.0
     for machine in range(s.machine.shape[1]):
         if s.machine[e, machine].status != ABSENT:
             share = utilization(s, e, machine, r, 0.0)
-            count += 1.0
+            count += s.has[machine, r]
             total += share
             squares += share * share
     return count, total, squares

@@ -59,7 +59,8 @@ def decide(s: State, e: int, action: int, facts: NDArray[Any]) -> int:
         s: The zone.
         e: Replica.
         action: Machine, or number of machines + peer.
-        facts: (N_PLAIN_FACTS + 4 R,), filled when the instance starts or its creation fails.
+        facts: (N_PLAIN_FACTS + N_FACT_BLOCKS R,), filled when the instance starts or its creation
+            fails.
 
     Returns:
         STARTED, SENT, FAILED_CREATION, or MASKED (nothing was changed).
@@ -99,6 +100,7 @@ def start(s: State, e: int, row: int, machine: int, facts: NDArray[Any]) -> None
         facts[N_PLAIN_FACTS + r] += deviation(count, total, squares)
         facts[N_PLAIN_FACTS + n_resources + r] = utilization(s, e, machine, r, 0.0)
         facts[N_PLAIN_FACTS + 2 * n_resources + r] = total / max(count, 1.0)
+        facts[N_PLAIN_FACTS + 4 * n_resources + r] = s.has[machine, r]
     stretch = expected_stretch(s, e, machine, 0.0)
     s.zone[e].slowdown += SLOWDOWN_MEMORY * (stretch - s.zone[e].slowdown)
     duration_us = max(1, round(s.instance[e, row].work_us * stretch))

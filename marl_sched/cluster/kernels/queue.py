@@ -14,11 +14,14 @@ from marl_sched.kernel_cache import inlined, inner
 
 @inlined
 def fits(s: State, e: int, machine: int, task: int) -> bool:
-    """Return whether a machine takes placements and has the task's request free."""
+    """Return whether a machine takes placements and has the task's request free.
+
+    What is not requested always fits, also where background use has left less than nothing free.
+    """
     if s.machine[e, machine].status != UP:
         return False
     for r in range(s.request.shape[2]):
-        if s.request[e, task, r] > s.free[e, machine, r]:
+        if s.request[e, task, r] > max(0, s.free[e, machine, r]):
             return False
     return True
 

@@ -16,6 +16,7 @@ from marl_sched.cluster.model import (
     PEER_ALLOCATABLE,
     PEER_FREE,
     PEER_IMBALANCE,
+    PEER_LARGEST,
     PEER_SENT,
     PEER_SLOT,
     PEER_UTILIZATION,
@@ -138,7 +139,7 @@ def sum_up_zone(s: State, e: int, scratch: NDArray[Any]) -> int:
             slot = machine
         for r in range(s.capacity.shape[1]):
             share = utilization(s, e, machine, r, 0.0)
-            scratch[COUNT, r] += 1.0
+            scratch[COUNT, r] += s.has[machine, r]
             scratch[TOTAL, r] += share
             scratch[SQUARES, r] += share * share
             if is_up:
@@ -170,13 +171,14 @@ def write_machine(
     stretch = expected_stretch(s, e, machine, s.known_use[e, task, 0])
     alignment = 0.0
     largest_share = 0.0
+    count = 0.0
     total = 0.0
     squares = 0.0
     for r in range(n_resources):
-        per_unit = s.per_unit[machine, r]
-        free = s.free[e, machine, r] * per_unit
-        asked = s.request[e, task, r] * per_unit
-        allocated = 1.0 - free + asked
+        has = s.has[machine, r]
+        free = s.free[e, machine, r] * s.per_unit[machine, r]
+        asked = s.request[e, task, r] * s.per_asked[machine, r]
+        allocated = (1.0 - free + asked) * has
         now = utilization(s, e, machine, r, 0.0)
         after = utilization(s, e, machine, r, s.known_use[e, task, r])
         mean = (scratch[TOTAL, r] + after - now) * scratch[PER_COUNT, r]
@@ -190,13 +192,14 @@ def write_machine(
         out[at + UTILIZATION_MEAN * n_resources] = bounded(s.moving[e, machine, 0, r])
         out[at + UTILIZATION_SD * n_resources] = bounded(math.sqrt(s.moving[e, machine, 1, r]))
         out[at + IMBALANCE_CHANGE * n_resources] = bounded(
-            (change - scratch[SD, r]) * scratch[COUNT, r]
+            (change - scratch[SD, r]) * scratch[COUNT, r] * has
         )
         out[at + RELATIVE_SIZE * n_resources] = bounded(
             s.capacity[machine, r] * scratch[PER_LARGEST, r]
         )
         alignment += asked * free
         largest_share = max(largest_share, asked)
+        count += has
         total += allocated
         squares += allocated * allocated
     finish_us = s.zone[e].now_us - s.instance[e, row].ready_us + mean_s * stretch * 1e6
@@ -205,7 +208,7 @@ def write_machine(
     out[SPEED] = bounded(s.machine[e, machine].speed)
     out[PRICE] = bounded(s.machine[e, machine].price)
     out[ALIGNMENT] = bounded(alignment)
-    out[ALLOCATION_GAP] = bounded(deviation(float(n_resources), total, squares))
+    out[ALLOCATION_GAP] = bounded(deviation(count, total, squares))
     out[EXPECTED_DURATION] = bounded(stretch)
     out[EXPECTED_LATE] = is_late(s, e, row, 0.0)
     out[EXPECTED_SLACK] = bounded((s.task[e, task].latest_finish_us - finish_us) * 1e-6 / mean_s)
@@ -243,7 +246,7 @@ def write_peer(
         ) / allocatable
         if s.request[e, task, r] > s.peer_amount[e, peer, PEER_SLOT, r]:
             fits_slot = 0.0
-        largest = max(s.peer_shape[e, peer, 0, r], 1.0)
+        largest = max(s.peer_amount[e, peer, PEER_LARGEST, r], 1.0)
         largest_share = max(largest_share, s.request[e, task, r] / largest)
         at = N_PLAIN_CANDIDATE + r
         out[at + FREE_SHARE * n_resources] = bounded(free)
@@ -253,7 +256,7 @@ def write_peer(
         out[at + UTILIZATION * n_resources] = bounded(s.peer_amount[e, peer, PEER_UTILIZATION, r])
         out[at + UTILIZATION_SD * n_resources] = bounded(s.peer_amount[e, peer, PEER_IMBALANCE, r])
         out[at + RELATIVE_SIZE * n_resources] = bounded(
-            allocatable / max(scratch[ALLOCATABLE, r], 1.0)
+            s.peer_amount[e, peer, PEER_ALLOCATABLE, r] / max(scratch[ALLOCATABLE, r], 1.0)
         )
     slowdown = s.peer[e, peer].slowdown
     waited_us = s.zone[e].now_us - s.instance[e, row].ready_us
