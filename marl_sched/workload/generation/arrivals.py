@@ -1,21 +1,24 @@
 """When jobs arrive: batches at a rate that is modulated on several time scales.
 
 In every second a Poisson number of batches arrives, each of a geometric number of jobs. The rate is
-its mean times independent factors of mean 1, lognormal (rare bursts) or gamma (lulls). Factor i holds its value for a geometric
-time of mean `scale_s`, then takes a new one: its autocorrelation is exp(-t / scale_s). With batches
-of mean B and the relative rate's autocovariance C(t), the counts of T seconds have the dispersion
+its mean times independent factors of mean 1, lognormal (rare bursts) or gamma (lulls). Factor i
+holds its value for a geometric time of mean `scale_s`, then takes a new one: its autocorrelation is
+exp(-t / scale_s). With batches of mean B and the relative rate's autocovariance C(t), the counts of
+T seconds have the dispersion
 
     IDC(T) = variance / mean = b + r V(T),   b = 2 B - 1,   V(T) = sum over |t| < T (1 - |t|/T) C(t)
 
 at a rate of r jobs/s, C(t) being the product of (1 + v_i exp(-t / scale_i)), minus 1 (Cox and
-Isham, Point Processes, 1980, 3.1 and 3.5). The parameters are fitted to the trace's IDC at several
-T and to its share of gaps of 0 s.
+Isham, Point Processes, 1980). The parameters are fitted to the trace's IDC at several T and to the
+gaps between its jobs.
 
 At another rate both parts stay as they are in relative terms: batches are of the same size, and the
 rate swings by the same factors, as users who submit twice as much do so at the same times. Hence
-IDC - b grows with the rate: r / 4 means calmer counts, 4 r wilder ones. Thinning (every job kept
-with probability p) would give 1 + p (IDC - 1), the same but for the batches; superposing
-independent clusters would leave IDC unchanged, which takes users that do not know of one another.
+IDC - b grows with the rate: sparse means calmer counts, dense wilder ones. Thinning (every job kept
+with probability p) gives 1 + p (IDC - 1): the same, but that it breaks batches up. Superposing k
+independent clusters would leave IDC as it is; it is not what happens within one cluster, whose
+busy minutes are the wilder ones: in the v2018 hour the ten busiest minutes have an IDC of 5.3 over
+their seconds, the others 1.9 to 2.1.
 """
 
 from dataclasses import dataclass
@@ -101,7 +104,7 @@ def draw_arrivals(
 ) -> Int:
     """Draw the seconds (J,) of the arrivals in [0, horizon_s), ascending."""
     seconds = ranks(horizon_s)
-    rate = rate_per_s * day.at(seconds + 0.5)  # (S,)
+    rate = rate_per_s * day.at(np.asarray(seconds + 0.5, np.float64))  # (S,)
     for modulation in model.modulations:
         rate *= _factor(model.factors, modulation, horizon_s, generator)
     n_batches = generator.poisson(rate / model.batch_jobs)

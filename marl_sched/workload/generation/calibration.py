@@ -72,6 +72,8 @@ class Published(_Part):
     """A quantity as published: its quantiles."""
 
     unit: str
+    step: float
+    """Measuring step: values are multiples of it."""
     shares: tuple[float, ...]
     quantiles: tuple[float, ...]
 
@@ -104,6 +106,27 @@ class Calibration(_Part):
     """Spearman's, over the trace's tasks; keys are two quantities, `a ~ b`."""
     stragglers: dict[str, float]
     """Quantiles of longest over mean instance of a task of the trace, by share."""
+
+    @model_validator(mode="after")
+    def _check(self) -> "Calibration":
+        uppers = [part.upper_score for part in self.classes]
+        if not uppers or uppers != sorted(uppers):
+            raise ValueError(f"upper_score of the classes = {uppers}, expected them ascending")
+        for part in self.classes:
+            names = set(part.margins)
+            requests = {SHAPE} if SHAPE in names else set(self.reference)
+            spread = {SPREAD, TAIL, MIDDLE}
+            missing = (requests | {DURATION} | (spread if names & spread else set())) - names
+            missing |= names - set(self.alike)
+            if missing:
+                raise ValueError(
+                    f"class {part.name}: {sorted(missing)} missing in margins or alike"
+                )
+            if SHAPE in names and max(part.margins[SHAPE].values) >= len(self.shapes):
+                raise ValueError(f"class {part.name}: a shape beyond the {len(self.shapes)} shapes")
+        if any(len(shape) != len(self.reference) + 1 for shape in self.shapes):
+            raise ValueError("a shape without one number a resource, and a priority")
+        return self
 
     @property
     def resources(self) -> tuple[str, ...]:

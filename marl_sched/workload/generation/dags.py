@@ -67,7 +67,7 @@ def _levels(model: DagModel, n_tasks: Int, depth: Int, generator: np.random.Gene
     n_extra = n_tasks - depth
     extra_depth = np.repeat(depth, n_extra)
     uniform = generator.random(len(extra_depth))
-    extra = _pick(_cumulative([[1.0], *model.extra_level]), extra_depth - 1, uniform) + 1
+    extra = _pick(_cumulative(((1.0,), *model.extra_level)), extra_depth - 1, uniform) + 1
     beyond = extra_depth > len(model.extra_level) + 1
     extra[beyond] = (uniform[beyond] * extra_depth[beyond]).astype(np.int64) + 1
     job = np.concatenate(
@@ -105,7 +105,7 @@ def _edges(
     return np.divmod(key[np.diff(key, prepend=-1) > 0], max(1, n))
 
 
-def _cumulative(rows: list[list[float]] | tuple[tuple[float, ...], ...]) -> Float:
+def _cumulative(rows: tuple[tuple[float, ...], ...]) -> Float:
     """Return shares (rows, longest row) summed along each row; 1 from its end on."""
     table = np.zeros((len(rows), max((len(row) for row in rows), default=0)))
     for number, row in enumerate(rows):
@@ -121,4 +121,5 @@ def _pick(cumulative: Float, row: Int, uniform: Float) -> Int:
     row = np.minimum(row, len(cumulative) - 1)
     flat = (cumulative + ranks(len(cumulative))[:, None]).ravel()
     below_one = np.minimum(uniform, 1.0 - 1e-9)  # else row + uniform could round up to row + 1
-    return np.searchsorted(flat, row + below_one, side="right") - row * cumulative.shape[1]
+    found = np.searchsorted(flat, row + below_one, side="right")
+    return np.asarray(found - row * cumulative.shape[1])

@@ -14,7 +14,8 @@ import numpy as np
 
 from marl_sched.workload.generation.arrivals import ArrivalModel
 from marl_sched.workload.generation.calibration import SPREAD, Calibration
-from marl_sched.workload.generation.fit_arrivals import dispersion, fit_arrivals, modes
+from marl_sched.workload.generation.comparison import dispersion
+from marl_sched.workload.generation.fit_arrivals import fit_arrivals, modes
 from marl_sched.workload.generation.fit_classes import (
     LARGEST,
     MATCHED,
@@ -58,6 +59,12 @@ def fit_alibaba(histogram_path: Path, task_path: Path) -> Calibration:
     )
     arrivals = {span: dispersion(hour.arrival_s, span, _HOUR_S) for span in SPANS_S}
     gaps = histogram(histograms, "gap_s")
+    start = ArrivalModel(
+        rate_per_s=float(f"{gaps.counts.sum() / (gaps.values @ gaps.counts):.4g}"),
+        batch_jobs=1.0,
+        modulations=(),
+        modes=modes(hour.arrival_s, _HOUR_S),
+    )
     own = ["n_instances", *REQUESTS, *MATCHED]
     correlation = rank_correlation(np.column_stack([hour.columns[name] for name in own]))
     return Calibration(
@@ -66,14 +73,7 @@ def fit_alibaba(histogram_path: Path, task_path: Path) -> Calibration:
         method=_METHOD,
         reference=REFERENCE,
         arrivals=fit_arrivals(
-            ArrivalModel(
-                rate_per_s=float(f"{gaps.counts.sum() / (gaps.values @ gaps.counts):.4g}"),
-                batch_jobs=1.0,
-                modulations=(),
-                modes=modes(hour.arrival_s, _HOUR_S),
-            ),
-            arrivals,
-            np.repeat(gaps.values, gaps.counts.astype(np.int64)).astype(np.int64),
+            start, arrivals, np.repeat(gaps.values, gaps.counts.astype(np.int64)).astype(np.int64)
         ),
         dag=fit_dags(histograms, hour.shapes()),
         n_instances=n_instances,
@@ -87,11 +87,8 @@ def fit_alibaba(histogram_path: Path, task_path: Path) -> Calibration:
             for i, a in enumerate(own)
             for j, b in enumerate(own[:i])
         },
-        stragglers=dict(
-            zip(
-                map(str, STRAGGLER_SHARES),
-                np.round(np.quantile(hour.columns[SPREAD], STRAGGLER_SHARES), 3).tolist(),
-                strict=True,
-            )
-        ),
+        stragglers={
+            str(share): round(float(np.quantile(hour.columns[SPREAD], share)), 3)
+            for share in STRAGGLER_SHARES
+        },
     )

@@ -15,16 +15,9 @@ from marl_sched.workload.table import Float, Int
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(60)
 _GAP_WEIGHT = 4.0
-_CANDIDATES, _GAP_JOBS = 40, 20_000
+_CANDIDATES, _GAP_JOBS = 20, 10_000
 _WINDOWS = 60
 """The modes are the quietest and the busiest of so many equal parts of the trace."""
-
-
-def dispersion(seconds: Int, span_s: int, length_s: int) -> float:
-    """Return variance over mean of the counts in spans of a trace of some length, from 0 on."""
-    n = length_s // span_s
-    counts = np.bincount(seconds[seconds < n * span_s] // span_s, minlength=n)
-    return float(counts.var() / counts.mean())
 
 
 def modes(seconds: Int, length_s: int) -> dict[str, float]:

@@ -69,7 +69,7 @@ def fit_classes(
         margins = {name: _first_margin(name, hour, tasks, raked, number) for name in names}
         columns = np.column_stack([hour.columns[name][tasks] for name in names])
         latent = latent_correlation(columns, list(margins.values()))
-        mixing = np.linalg.cholesky(latent)
+        mixing = np.linalg.cholesky(latent).astype(np.float64)
         counts = np.minimum(hour.columns["n_instances"][tasks], _MOST_INSTANCES).astype(np.int64)
         for name in MATCHED:
             margins |= _matched(name, margins, mixing, counts, raked[name][number])

@@ -144,6 +144,7 @@ def published(histograms: dict[str, Any], name: str) -> Published:
     values = weighted_quantiles(found.values, found.counts, np.array(SHARES)) * quantity.factor
     return Published(
         unit=quantity.unit,
+        step=quantity.step * quantity.factor,
         shares=SHARES,
         quantiles=tuple(float(f"{v:.5g}") for v in np.maximum(values, quantity.smallest)),
     )

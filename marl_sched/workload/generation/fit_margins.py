@@ -20,9 +20,10 @@ from marl_sched.workload.generation.margins import (
 from marl_sched.workload.table import Float, Int
 
 _SAMPLES = 40_000
-_ROUNDS = 16
-_FURTHEST = 8.0
-"""A curve of means is within this factor of the quantiles of its instances."""
+_ROUNDS = 12
+_MATCH_ROUNDS, _STEP, _DECAY = 24, 0.8, 0.9
+_FURTHEST = float(np.log(8.0))
+"""A curve of means is within this factor of the quantiles of its instances, in logarithms."""
 _PRIOR = 1e-5
 """Share of a class that is spread evenly over all bins: none is ruled out by the hour."""
 
@@ -36,7 +37,7 @@ class Histogram:
 
     def shares(self) -> Float:
         """Return (V,) summing to 1."""
-        return self.counts / self.counts.sum()
+        return np.asarray(self.counts / self.counts.sum())
 
     def continuous(self, step: float) -> "Histogram":
         """Spread every value over its measuring step, so that quantiles move in less than it."""
@@ -87,7 +88,7 @@ def latent_correlation(columns: Float, margins: list[Margin]) -> Float:
     """
     target = rank_correlation(columns)
     scores = np.column_stack([normal_score(average_ranks(column)) for column in columns.T])
-    latent = _to_correlation(np.nan_to_num(np.corrcoef(scores.T)))
+    latent = _to_correlation(np.nan_to_num(np.asarray(np.corrcoef(scores.T))))
     normals = np.random.default_rng(0).standard_normal((_SAMPLES, len(margins)))
     for _ in range(_ROUNDS):
         drawn = normals @ np.linalg.cholesky(latent).T
@@ -106,8 +107,8 @@ def match_curve(
 
     How far: the mean size of the logarithm of a quantile over the wanted one, from 10% to 99%.
 
-    In each round every point of the curve is multiplied by the wanted quantile over the one that
-    the expanded instances have there.
+    In each round every point of the curve is multiplied by a power of the wanted quantile over the
+    one that the expanded instances have there, a lower one each time; the best round counts.
 
     Args:
         start: A first curve, of kind `log`.
@@ -116,21 +117,26 @@ def match_curve(
         smallest: Floor of the curve's values.
     """
     shares = normal_cdf(SCORES)
-    wanted = np.maximum(weighted_quantiles(target.values, target.counts, shares), smallest)
+    wanted = np.log(np.maximum(weighted_quantiles(target.values, target.counts, shares), smallest))
     is_judged = (shares >= 0.1) & (shares <= 0.99)
-    curve = np.log(np.array(start.values))
-    best, least = start, np.inf
-    for _ in range(_ROUNDS):
-        margin = Margin(kind="log", values=tuple(float(f"{v:.5g}") for v in np.exp(curve)))
-        instances = expand(margin)
-        found = np.maximum(weighted_quantiles(instances, np.ones(len(instances)), shares), smallest)
-        error = np.log(wanted / found)
-        if np.abs(error[is_judged]).mean() < least:
-            best, least = margin, float(np.abs(error[is_judged]).mean())
+
+    def off(curve: Float) -> Float:
+        instances = expand(_log_margin(curve))
+        found = weighted_quantiles(instances, np.ones(len(instances)), shares)
+        return np.asarray(wanted - np.log(np.maximum(found, smallest)))
+
+    curve = best = np.log(np.array(start.values))
+    least = np.inf
+    for number in range(_MATCH_ROUNDS):
+        error = off(curve)
+        size = float(np.abs(error[is_judged]).mean())
+        if size < least:
+            best, least = curve, size
         # what the spread within tasks makes of the lowest means may miss the target at any curve
-        curve = np.clip(curve + 0.7 * error, np.log(wanted / _FURTHEST), np.log(wanted * _FURTHEST))
+        curve = curve + _STEP * _DECAY**number * error
+        curve = np.clip(curve, wanted - _FURTHEST, wanted + _FURTHEST)
         curve = _ascending_from_middle(np.maximum(curve, np.log(smallest)))
-    return best, least
+    return _log_margin(best), least
 
 
 def alike_factors(mixings: list[Float], weights: Float, wanted: Float) -> Float:
@@ -167,6 +173,10 @@ def within_jobs(column: Float, job: Int) -> float:
     n = n[several]
     pairs = ((sums**2 - squares) / (n * (n - 1.0))).sum()
     return float(np.clip(pairs / max(float((squares / n).sum()), 1e-12), 0.0, 0.98))
+
+
+def _log_margin(curve: Float) -> Margin:
+    return Margin(kind="log", values=tuple(float(f"{value:.5g}") for value in np.exp(curve)))
 
 
 def _ascending_from_middle(curve: Float) -> Float:

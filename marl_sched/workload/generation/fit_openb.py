@@ -6,6 +6,7 @@ were never scheduled count for the shapes, not for the run times. Arrivals are t
 that hold all but 27 pods. Shapes: P pods, R resources, C columns.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,8 @@ from marl_sched.workload.generation.calibration import (
     Published,
     TaskClass,
 )
-from marl_sched.workload.generation.fit_arrivals import dispersion, fit_arrivals, modes
+from marl_sched.workload.generation.comparison import dispersion
+from marl_sched.workload.generation.fit_arrivals import fit_arrivals, modes
 from marl_sched.workload.generation.fit_hour import SHARES
 from marl_sched.workload.generation.fit_margins import latent_correlation
 from marl_sched.workload.generation.margins import (
@@ -33,6 +35,7 @@ from marl_sched.workload.generation.margins import (
     weighted_quantiles,
 )
 from marl_sched.workload.table import Float, Int
+from marl_sched.workload.traces.openb import PRIORITIES
 
 RESOURCES = ("cpu_milli", "memory_mib", "gpu_milli")
 REFERENCE = {"cpu_milli": 128_000, "memory_mib": 1_048_576, "gpu_milli": 8_000}
@@ -46,45 +49,46 @@ _SOURCE = (
 _METHOD = "python -m marl_sched.workload.generation.fit openb PODS.csv OUT.json"
 
 
+@dataclass(frozen=True)
+class _Pods:
+    """The published list.
+
+    Attributes:
+        rows: (P, R + 1) requests, and priority.
+        run_s: (P,) from scheduling to deletion; NaN where never scheduled.
+        created: (P',) seconds of the arrivals of the bulk, from 0 on, ascending.
+    """
+
+    rows: Int
+    run_s: Float
+    created: Int
+
+
 def fit_openb(path: Path) -> Calibration:
     """Return the calibration of the published list of pods."""
-    pods = pl.read_csv(path).with_columns(
-        gpu=pl.col("num_gpu") * pl.col("gpu_milli"),
-        priority=pl.col("qos").is_in(["LS", "Guaranteed"]).cast(pl.Int64),
-        run_s=(pl.col("deletion_time") - pl.col("scheduled_time")).clip(1).cast(pl.Float64),
-    )
-    kind = np.searchsorted([0, 999, 1000], pods["gpu"].to_numpy())
-    rows = pods.select("cpu_milli", "memory_mib", "gpu", "priority").to_numpy().astype(np.int64)
-    order = np.unique(rows[:, [3, 0, 1, 2]], axis=0)  # by priority, cpu, memory, GPU
-    shapes = order[:, [1, 2, 3, 0]]
-    number = {tuple(row): place for place, row in enumerate(shapes.tolist())}
-    shape = np.array([number[tuple(row)] for row in rows.tolist()], float)
-    run_s = pods["run_s"].to_numpy()
-    has_run = ~np.isnan(run_s)
+    pods = _read(path)
+    rows, run_s = pods.rows, pods.run_s
+    kind = np.searchsorted([0, 999, 1000], rows[:, 2])
+    shapes, shape = _shapes(rows)
     share = np.bincount(kind) / len(kind)
-    created = np.sort(pods["creation_time"].to_numpy())
-    created = created[created >= _BULK_START_S] - created[created >= _BULK_START_S][0]
-    length = int(created[-1]) + 1
-    gaps = np.diff(created)
-    targets = {span: dispersion(created, span, length) for span in SPANS_S}
+    has_run = ~np.isnan(run_s)
+    length_s = int(pods.created[-1]) + 1
+    gaps = np.diff(pods.created)
+    targets = {span: dispersion(pods.created, span, length_s) for span in SPANS_S}
+    own = ArrivalModel(
+        rate_per_s=float(f"{1.0 / gaps.mean():.4g}"),
+        batch_jobs=1.0,
+        modulations=(),
+        factors="gamma",
+        modes=modes(pods.created, length_s),
+    )
     one = Margin(kind="steps", values=(1.0,), scores=(LAST_SCORE,))
     return Calibration(
         name="openb",
         source=_SOURCE,
         method=_METHOD,
         reference=REFERENCE,
-        arrivals=fit_arrivals(
-            ArrivalModel(
-                rate_per_s=float(f"{1.0 / gaps.mean():.4g}"),
-                batch_jobs=1.0,
-                modulations=(),
-                factors="gamma",
-                modes=modes(created, length),
-            ),
-            targets,
-            gaps,
-            n_factors=3,
-        ),
+        arrivals=fit_arrivals(own, targets, gaps, n_factors=3),
         dag=DagModel(n_tasks=one, critical_path=(), extra_level=(), n_children=()),
         n_instances=one,
         classes=tuple(
@@ -94,20 +98,40 @@ def fit_openb(path: Path) -> Calibration:
         alike_size=0.0,
         alike={SHAPE: 0.0, DURATION: 0.0},
         shapes=tuple(tuple(row) for row in shapes.tolist()),
-        published={
-            name: _published(unit, values)
-            for name, unit, values in (
-                ("cpu_milli", "milli-cores", rows[:, 0]),
-                ("memory_mib", "MiB", rows[:, 1]),
-                ("gpu_milli", "thousandths of a GPU", rows[:, 2]),
-                (DURATION, "s from scheduling to deletion", run_s[has_run]),
-                ("gap_s", "s between pods", gaps),
-            )
-        },
+        published=_quantities(rows, run_s[has_run], gaps),
         dispersion={span: round(value, 3) for span, value in targets.items()},
         correlations=_correlations(rows[has_run], run_s[has_run]),
         stragglers={},
     )
+
+
+def _read(path: Path) -> _Pods:
+    pods = pl.read_csv(path).with_columns(
+        gpu=pl.col("num_gpu") * pl.col("gpu_milli"),
+        priority=pl.col("qos").replace_strict(PRIORITIES, default=0, return_dtype=pl.Int64),
+        run_s=(pl.col("deletion_time") - pl.col("scheduled_time")).clip(1).cast(pl.Float64),
+    )
+    created = np.sort(pods["creation_time"].to_numpy())
+    created = created[created >= _BULK_START_S]
+    rows = pods.select("cpu_milli", "memory_mib", "gpu", "priority").to_numpy().astype(np.int64)
+    return _Pods(rows, pods["run_s"].to_numpy(), created - created[0])
+
+
+def _shapes(rows: Int) -> tuple[Int, Float]:
+    """Return the distinct rows (S, R + 1), by priority, cpu, memory and GPU; each pod's (P,)."""
+    ordered, number = np.unique(rows[:, [3, 0, 1, 2]], axis=0, return_inverse=True)
+    return ordered[:, [1, 2, 3, 0]], number.ravel().astype(float)
+
+
+def _quantities(rows: Int, run_s: Float, gaps: Int) -> dict[str, Published]:
+    found = (
+        ("cpu_milli", "milli-cores", rows[:, 0]),
+        ("memory_mib", "MiB", rows[:, 1]),
+        ("gpu_milli", "thousandths of a GPU", rows[:, 2]),
+        (DURATION, "s from scheduling to deletion", run_s),
+        ("gap_s", "s between pods", gaps),
+    )
+    return {name: _published(unit, values) for name, unit, values in found}
 
 
 def _class(place: int, share: Float, shape: Float, run_s: Float) -> TaskClass:
@@ -119,7 +143,9 @@ def _class(place: int, share: Float, shape: Float, run_s: Float) -> TaskClass:
     }
     columns = np.column_stack([shape, run_s])[has_run]
     latent = latent_correlation(columns, list(margins.values()))
-    upper = LAST_SCORE if place == len(share) - 1 else normal_score(share[: place + 1].sum())
+    upper = (
+        LAST_SCORE if place == len(share) - 1 else normal_score(np.array(share[: place + 1].sum()))
+    )
     return TaskClass(
         name=CLASSES[place],
         upper_score=round(float(upper), 4),
@@ -131,7 +157,7 @@ def _class(place: int, share: Float, shape: Float, run_s: Float) -> TaskClass:
 def _published(unit: str, values: Int | Float) -> Published:
     quantiles = weighted_quantiles(values.astype(float), np.ones(len(values)), np.array(SHARES))
     return Published(
-        unit=unit, shares=SHARES, quantiles=tuple(float(f"{v:.5g}") for v in quantiles)
+        unit=unit, step=1.0, shares=SHARES, quantiles=tuple(float(f"{v:.5g}") for v in quantiles)
     )
 
 

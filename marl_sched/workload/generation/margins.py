@@ -9,7 +9,6 @@ import math
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from marl_sched.workload.table import Float
@@ -56,23 +55,23 @@ class Margin(BaseModel):
         """Return the values at the scores z, in the shape of z."""
         values = np.array(self.values)
         if self.kind == "steps":
-            return values[np.searchsorted(np.array(self.scores[:-1]), z)]
+            return np.asarray(values[np.searchsorted(np.array(self.scores[:-1]), z)])
         if self.kind == "linear":
-            return np.interp(z, SCORES, values)
+            return np.asarray(np.interp(z, SCORES, values))
         if self.kind == "log":
-            return np.exp(np.interp(z, SCORES, np.log(values)))
+            return np.asarray(np.exp(np.interp(z, SCORES, np.log(values))))
         inner = np.exp(np.interp(z, np.array(self.scores), np.log(values)))
-        return np.ceil(inner - 1e-9)
+        return np.asarray(np.ceil(inner - 1e-9))
 
 
-def normal_cdf(z: ArrayLike) -> Float:
+def normal_cdf(z: Float) -> Float:
     """Return P(Z <= z), to 1e-7."""
-    return np.interp(z, _FINE, _FINE_CDF)
+    return np.asarray(np.interp(z, _FINE, _FINE_CDF))
 
 
-def normal_score(share: ArrayLike) -> Float:
+def normal_score(share: Float) -> Float:
     """Return the z at which P(Z <= z) is the share; at most LAST_SCORE in size."""
-    return np.interp(share, _FINE_CDF, _FINE)
+    return np.asarray(np.interp(share, _FINE_CDF, _FINE))
 
 
 def steps_margin(values: Float, weights: Float) -> Margin:
@@ -109,13 +108,13 @@ def weighted_quantiles(values: Float, weights: Float, shares: Float) -> Float:
     order = np.argsort(values, kind="stable")
     reached = weights[order].cumsum()
     rows = np.searchsorted(reached, shares * reached[-1] * (1.0 - 1e-12))
-    return values[order][np.minimum(rows, len(values) - 1)]
+    return np.asarray(values[order][np.minimum(rows, len(values) - 1)])
 
 
 def average_ranks(values: Float) -> Float:
     """Return each value's rank, in (0, 1); equal values share the middle of theirs."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return ((counts.cumsum() - counts / 2.0) / len(values))[inverse]
+    return np.asarray(((counts.cumsum() - counts / 2.0) / len(values))[inverse])
 
 
 def rank_correlation(columns: Float) -> Float:

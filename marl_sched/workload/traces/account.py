@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from marl_sched.files import write_atomically
+from marl_sched.workload.table import Int
 from marl_sched.workload.traces.rules import DROP_JOB, DROP_ROW, JOB_INCOMPLETE, Rules
-from marl_sched.workload.traces.tasks import Int
 
 RULE = "_rule"
 """Column (uint8) of the number of the rule that drops a row with its job; 0: none."""
@@ -86,13 +87,13 @@ class TableAccount:
                 continue
             fresh = hit & (first == 0)
             first[fresh] = self.rules.number(rule)
-            if self.rules.action(rule) == DROP_ROW:
+            if self.rules.action(rule) == DROP_ROW and fresh.any():
                 is_gone |= fresh
                 self.dropped[rule] += int(weight[fresh].sum())
         marked = frame.with_columns(pl.Series(RULE, first, dtype=pl.UInt8))
         return marked.filter(pl.Series(~is_gone)) if is_gone.any() else marked
 
-    def settle(self, rule_numbers: Int, n_rows: Int | None = None) -> None:
+    def settle(self, rule_numbers: NDArray[np.uint8], n_rows: Int | None = None) -> None:
         """Count the rest of the rows: kept where 0, else dropped under the rule of that number.
 
         Args:
@@ -106,6 +107,11 @@ class TableAccount:
             self.dropped[name] += int(counts[number])
             if name == JOB_INCOMPLETE.name:
                 self.found[name] += int(counts[number])
+
+    def no_row_left(self) -> str:
+        """Return what to say when no row is usable: how many there were, and why they went."""
+        why = "".join(f"; {count} under {rule}" for rule, count in self.dropped.most_common(3))
+        return f"{', '.join(self.files[:3])}: none of {self.rows_read} rows is usable{why}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the table's part of the account file."""
@@ -188,7 +194,9 @@ def account_path(output: Path) -> Path:
     return output.with_name(f"{output.stem}.account.json")
 
 
-def drop_whole_jobs(rule_numbers: Int, job: Int, incomplete: int) -> Int:
+def drop_whole_jobs(
+    rule_numbers: NDArray[np.uint8], job: Int, incomplete: int
+) -> NDArray[np.uint8]:
     """Return the rule of every row (T,) when a dropped row takes the rest of its job along.
 
     Args:
@@ -197,7 +205,7 @@ def drop_whole_jobs(rule_numbers: Int, job: Int, incomplete: int) -> Int:
         incomplete: Number of the rule for the rest.
     """
     is_broken = np.bincount(job, rule_numbers > 0) > 0  # (J,)
-    return np.where((rule_numbers == 0) & is_broken[job], incomplete, rule_numbers)
+    return np.where((rule_numbers == 0) & is_broken[job], np.uint8(incomplete), rule_numbers)
 
 
 __all__ = ["DROP_JOB", "DROP_ROW", "RULE", "Account", "TableAccount", "account_path"]

@@ -6,6 +6,7 @@ from marl_sched.workload.traces.account import TableAccount
 from marl_sched.workload.traces.names import TaskNames
 from marl_sched.workload.traces.rules import DROP_JOB, DROP_ROW, KEEP, Rule
 from marl_sched.workload.traces.tasks import REQUEST
+from marl_sched.workload.traces.values import whole
 
 RESOURCES = ("cpu_milli", "memory_mib")
 REFERENCE = {"cpu_milli": 96_000, "memory_mib": 393_216}
@@ -14,8 +15,8 @@ machines of 96 cores have in Alibaba's trace of 2023."""
 MILLI_PER_PERCENT = 10
 """Of cpu, where 100 is one core."""
 PPM_PER_PERCENT = 10_000
-LARGEST_USE = 2.0**20
-"""Use above 10,000 cores, or 10,000 times the largest machine's memory, is damage (%)."""
+MOST_PERCENT = 2.0**20
+"""More than 10,000 cores, or 10,000 times the largest machine's memory, is damage."""
 _PPM = 1_000_000
 _UNITS_PER_MILLI = 1000
 
@@ -115,6 +116,6 @@ def requests(cpu: str, memory: str, reference: dict[str, int]) -> list[pl.Expr]:
     memory_mib = (memory_ppm(memory) * mib_per_ppm(reference)).round()
     amounts = {"cpu_milli": cpu_milli(cpu), "memory_mib": memory_mib}
     return [  # A row that goes may hold anything, or nothing.
-        pl.max_horizontal(amount.fill_null(1), 1).cast(pl.Int64).alias(f"{REQUEST}{name}")
+        pl.max_horizontal(whole(amount, pl.Int64), 1).alias(f"{REQUEST}{name}")
         for name, amount in amounts.items()
     ]

@@ -18,10 +18,12 @@ A loader hands its rows over block by block (`TaskRows.add`), in columns named a
 Only compact columns stay in memory, some 80 bytes a task. Shapes: J jobs, T tasks.
 """
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import polars as pl
@@ -30,10 +32,11 @@ from polars.io.plugins import register_io_source
 
 from marl_sched.errors import TraceError
 from marl_sched.files import naming
-from marl_sched.workload.assembly import offsets, segment_rows
+from marl_sched.workload.assembly import offsets
 from marl_sched.workload.table import Int
 from marl_sched.workload.traces.account import N_ROWS, RULE, TableAccount, drop_whole_jobs
 from marl_sched.workload.traces.kernels import dag
+from marl_sched.workload.traces.kernels.segments import fill_segments
 from marl_sched.workload.traces.rules import DROP_JOB, JOB_INCOMPLETE, Rule
 from marl_sched.workload.traces.tasks import DURATIONS, REQUEST, USES, TraceInfo, metadata
 from marl_sched.workload.traces.tasks import task_schema as schema_of
@@ -53,6 +56,7 @@ DAG_RULES = (
 """Rules that `assemble` counts, for formats whose names hold a DAG."""
 
 _CHUNK = 500_000
+_Number = TypeVar("_Number", bound=np.generic)
 _EARLY = {"keep-dag": dag.KEEP_EDGE, "drop-edge": dag.DROP_EDGE, DROP_JOB: dag.DROP_JOB}
 
 
@@ -84,7 +88,10 @@ class TaskRows:
             frame = frame.with_columns(pl.col("job").hash())
         for name in frame.columns:
             if name in columns:
-                self._parts.setdefault(name, []).append(frame[name].to_numpy())
+                column = frame[name]
+                if column.dtype.is_integer() and name != "job":
+                    column = column.shrink_dtype()  # most values are small, and there are many
+                self._parts.setdefault(name, []).append(column.to_numpy())
 
     def _columns(self) -> set[str]:
         plain = {"job", "arrival_us", "n_instances", "priority", "duration_ms", *DURATIONS, RULE}
@@ -93,10 +100,10 @@ class TaskRows:
         prefixes = (REQUEST, *USES)
         return plain | {f"{prefix}{name}" for prefix in prefixes for name in self.resources}
 
-    def pop(self, name: str) -> NDArray[np.generic] | None:
+    def pop(self, name: str, kind: type[np.generic] | None = None) -> NDArray[Any] | None:
         """Return a column of all blocks, and forget it; None if no block has it."""
         parts = self._parts.pop(name, None)
-        return None if parts is None else np.concatenate(parts)
+        return None if parts is None else np.concatenate(parts, dtype=kind)
 
     def put(self, name: str, column: NDArray[np.generic]) -> None:
         """Add a column of all rows, or replace it; the output keeps it in its order."""
@@ -186,8 +193,16 @@ class AssembledTasks:
                     metadata=metadata(self.info),
                 )
                 temporary.replace(path)
+            except (pl.exceptions.PolarsError, OSError) as error:
+                raise _system_error(error) from None
             finally:
                 temporary.unlink(missing_ok=True)
+
+
+def _system_error(error: Exception) -> Exception:
+    """Return the system's error that Polars tells of in words: a full disk, no permission."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return error if number is None else OSError(int(number[1]), os.strerror(int(number[1])))
 
 
 def assemble(rows: TaskRows, table: TableAccount, info: TraceInfo) -> AssembledTasks:
@@ -197,37 +212,32 @@ def assemble(rows: TaskRows, table: TableAccount, info: TraceInfo) -> AssembledT
         TraceError: No row is left.
     """
     job = rows.pop("job")
-    if job is None:
-        raise TraceError(f"{', '.join(table.files)}: none of {table.rows_read} rows is usable")
-    order, job_start = _grouped(job)
-    number = np.repeat(np.arange(len(job_start) - 1), np.diff(job_start))  # (T,) of the job
-    rule = _take(rows, RULE, order, np.uint8)
+    if job is None or not len(job):
+        raise TraceError(table.no_row_left())
+    jobs = _grouped(job)
+    rule = jobs.take(rows, RULE, np.uint8)
     before = rule.copy()
-    parents, n_parents = _check(rows, order, job_start, number, rule, table)
-    weight = rows.pop(N_ROWS)
-    n_rows = np.ones(len(order), np.int64) if weight is None else weight[order].astype(np.int64)
+    parents, n_parents, job_edges = _check(rows, jobs, rule, table)
+    n_rows = jobs.take(rows, N_ROWS, np.int64, default=1)
     if rows.names is not None:
         for name in ("duplicate", "parent-missing", "cycle"):
             is_new = (rule == table.rules.number(name)) & (before == 0)
             table.find(name, int(n_rows[is_new].sum()))
     table.settle(rule, n_rows)
-    arrival_us = _take(rows, "arrival_us", order, np.int64)
-    is_kept = rule == 0
-    job_arrival_us = np.minimum.reduceat(arrival_us, job_start[:-1])  # of a kept job: all its rows
-    kept_jobs = np.flatnonzero(is_kept[job_start[:-1]])
+    starts = jobs.start[:-1]
+    job_arrival_us = np.minimum.reduceat(jobs.take(rows, "arrival_us", np.int64), starts)
+    kept_jobs = np.flatnonzero(rule[starts] == 0)  # of a kept job all rows are kept
     if not len(kept_jobs):
-        raise TraceError(f"{', '.join(table.files)}: none of {table.rows_read} rows is usable")
-    first_row = np.minimum.reduceat(order, job_start[:-1])
-    kept_jobs = kept_jobs[np.lexsort((first_row[kept_jobs], job_arrival_us[kept_jobs]))]
-    counts = np.diff(job_start)[kept_jobs]
-    chosen = segment_rows(job_start[kept_jobs], counts)  # rows of `order`, in the final order
-    edge_start = offsets(n_parents)
-    edges = segment_rows(edge_start[chosen], n_parents[chosen])
+        raise TraceError(table.no_row_left())
+    kept_jobs = kept_jobs[np.argsort(job_arrival_us[kept_jobs], kind="stable")]
+    counts = np.diff(jobs.start)[kept_jobs]
+    chosen = _segments(starts[kept_jobs], counts)  # rows by job, in the final order
+    edges = _segments(job_edges[kept_jobs], np.diff(job_edges)[kept_jobs])
     columns: dict[str, NDArray[np.generic]] = {
         "job": np.repeat(np.arange(len(kept_jobs), dtype=np.uint32), counts),
         "arrival_us": np.repeat(job_arrival_us[kept_jobs], counts),
     }
-    source = order[chosen]
+    source = chosen if jobs.order is None else jobs.order[chosen]
     for name in rows.rest():
         column = rows.pop(name)
         if column is not None and name not in ("name", "key", "begin_s", "finish_s"):
@@ -237,40 +247,73 @@ def assemble(rows: TaskRows, table: TableAccount, info: TraceInfo) -> AssembledT
     )
 
 
-def _grouped(job: NDArray[np.generic]) -> tuple[Int, Int]:
-    """Return the rows (T,) by job, each job's in their order, and where the jobs start (J + 1,)."""
-    order = np.argsort(job, kind="stable")
-    grouped = job[order]
-    starts = np.flatnonzero(grouped[1:] != grouped[:-1]) + 1
-    return order, np.concatenate([[0], starts, [len(job)]]).astype(np.int64)
+@dataclass(frozen=True)
+class _Jobs:
+    """Rows grouped by job; jobs are in the order of their first rows, rows of a job in theirs.
+
+    Attributes:
+        order: (T,) rows in that order; None: they stand so already.
+        start: (J + 1,) where the jobs start.
+    """
+
+    order: Int | None
+    start: Int
+
+    def take(
+        self, rows: TaskRows, name: str, kind: type[_Number], default: int = 0
+    ) -> NDArray[_Number]:
+        """Take a column out of the rows, in order (T,)."""
+        column = rows.pop(name, kind)
+        if column is None:
+            return np.full(self.start[-1], default, kind)
+        return column if self.order is None else column[self.order]
 
 
-def _take(rows: TaskRows, name: str, order: Int, kind: type[np.generic]) -> NDArray[np.generic]:
-    column = rows.pop(name)
-    return np.zeros(len(order), kind) if column is None else column[order].astype(kind)
+def _grouped(job: NDArray[np.generic]) -> _Jobs:
+    """Group rows by their jobs (T,). Traces have most jobs in one piece: pieces are sorted only."""
+    start = np.append(0, np.flatnonzero(job[1:] != job[:-1]) + 1)  # of the pieces
+    grouped = np.sort(job[start])
+    if (grouped[1:] != grouped[:-1]).all():
+        return _Jobs(None, np.append(start, len(job)))
+    by_job = np.argsort(job[start], kind="stable")
+    is_first = np.append(True, grouped[1:] != grouped[:-1])
+    first_piece = np.empty(len(start), np.int64)  # of each piece's job
+    first_piece[by_job] = by_job[is_first][np.cumsum(is_first) - 1]
+    pieces = np.argsort(first_piece, kind="stable")
+    counts = np.diff(start, append=len(job))[pieces]
+    is_new_job = np.diff(first_piece[pieces], prepend=-1) != 0
+    job_start = offsets(counts)[:-1][is_new_job]
+    return _Jobs(_segments(start[pieces], counts), np.append(job_start, len(job)))
+
+
+def _segments(starts: Int, counts: Int) -> Int:
+    """Return the rows of the segments start[i] : start[i] + count[i], one after the other."""
+    rows = np.empty(int(counts.sum()), np.int64)
+    fill_segments(starts, counts, rows)
+    return rows
 
 
 def _check(
-    rows: TaskRows,
-    order: Int,
-    job_start: Int,
-    number: Int,
-    rule: NDArray[np.generic],
-    table: TableAccount,
-) -> tuple[Int, Int]:
-    """Settle the rule (T,) of every row, in place; return parents (P,) and their counts (T,)."""
+    rows: TaskRows, jobs: _Jobs, rule: NDArray[np.uint8], table: TableAccount
+) -> tuple[Int, Int, Int]:
+    """Settle the rule (T,) of every row, in place, and find the edges.
+
+    Returns:
+        parents (P,), how many of them each task has (T,), and where a job's start (J + 1,).
+    """
     rules = table.rules
     incomplete = rules.number(JOB_INCOMPLETE.name) if JOB_INCOMPLETE.name in rules else 0
     if rows.names is None:
         if incomplete:
+            number = np.repeat(np.arange(len(jobs.start) - 1), np.diff(jobs.start))
             rule[:] = drop_whole_jobs(rule, number, incomplete)
-        return np.zeros(0, np.int64), np.zeros(len(order), np.int64)
+        none = np.zeros(0, np.int64)
+        return none, np.zeros(len(rule), np.int64), np.zeros(len(jobs.start), np.int64)
     start, numbers = rows.names.parents()
-    name = _take(rows, "name", order, np.int64)
-    edge_start, edge_end = start[name], start[name + 1]
+    name = jobs.take(rows, "name", np.uint32)
     has_times = "begin_s" in list(rows.rest())
-    parents = np.empty(int((edge_end - edge_start).sum()), np.int64)
-    n_parents, totals = np.zeros(len(order), np.int64), np.zeros(2, np.int64)
+    parents = np.empty(int(np.diff(start)[name].sum()), np.int64)
+    n_parents, totals = np.zeros(len(rule), np.int64), np.zeros(2, np.int64)
     codes = np.zeros(dag.N_CODES, np.int64)
     codes[dag.DUPLICATE] = rules.number("duplicate")
     codes[dag.PARENT_MISSING] = rules.number("parent-missing")
@@ -278,34 +321,35 @@ def _check(
     codes[dag.EARLY_CHILD] = rules.number("child-before-parent")
     codes[dag.INCOMPLETE] = incomplete
     none = np.zeros(0, np.int64)
-    n_edges = dag.check_dags(
-        job_start,
-        _take(rows, "key", order, np.int64),
-        edge_start,
-        edge_end,
+    job_edges = np.zeros(len(jobs.start), np.int64)
+    dag.check_dags(
+        jobs.start,
+        jobs.take(rows, "key", np.int64),
+        name,
+        start,
         numbers,
-        _take(rows, "begin_s", order, np.int64) if has_times else none,
-        _take(rows, "finish_s", order, np.int64) if has_times else none,
+        jobs.take(rows, "begin_s", np.int64) if has_times else none,
+        jobs.take(rows, "finish_s", np.int64) if has_times else none,
         codes,
         _EARLY[rules.action("child-before-parent")],
         rule,
         parents,
         n_parents,
+        job_edges,
         totals,
     )
     table.find("child-before-parent", int(totals[dag.EARLY]), int(totals[dag.CHECKED]))
-    return parents[:n_edges], n_parents
+    return parents, n_parents, job_edges
 
 
 def _lists(counts: Int, flat: Int) -> pl.Series:
     """Return a Series of lists of the given lengths (T,) out of flat values."""
-    row = np.repeat(np.arange(len(counts)), counts)
+    rows = pl.Series("row", np.arange(len(counts))).set_sorted()
+    owner = pl.Series("row", np.repeat(rows.to_numpy(), counts)).set_sorted()
     grouped = (
-        pl.DataFrame({"row": row, "parents": flat.astype(np.uint32)})
+        pl.DataFrame([owner, pl.Series("parents", flat.astype(np.uint32))])
         .group_by("row", maintain_order=True)
         .agg("parents")
     )
-    full = pl.DataFrame({"row": np.arange(len(counts))}).join(
-        grouped, on="row", how="left", maintain_order="left"
-    )
+    full = pl.DataFrame([rows]).join(grouped, on="row", how="left", maintain_order="left")
     return full["parents"].fill_null(pl.Series([[]], dtype=pl.List(pl.UInt32)))

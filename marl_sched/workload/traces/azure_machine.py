@@ -85,7 +85,8 @@ def choose_machine(
         .with_row_index("rank")
     )
     if not len(ranked):
-        raise TraceError(f"{database.path}: none of {table.rows_read} rows of vmType is usable")
+        table.dropped["type-bad-value"] = len(rows)
+        raise TraceError(f"vmType in {table.no_row_left()}")
     chosen = str(ranked["machineId"][0])
     best = (
         good.join(ranked, on="machineId", maintain_order="left")

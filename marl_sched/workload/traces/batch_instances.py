@@ -3,7 +3,7 @@
 import polars as pl
 
 from marl_sched.workload.traces.alibaba_units import (
-    LARGEST_USE,
+    MOST_PERCENT,
     instance_columns,
     instance_scale,
 )
@@ -13,7 +13,7 @@ from marl_sched.workload.traces.instance_statistics import InstanceStatistics
 from marl_sched.workload.traces.lines import TextColumns, read_text
 from marl_sched.workload.traces.rules import DROP_ROW, KEEP, Rule
 from marl_sched.workload.traces.task_instances import INSTANCE_RULES, TaskInstances
-from marl_sched.workload.traces.values import LONGEST_S, number
+from marl_sched.workload.traces.values import LONGEST_S, with_numbers
 
 TABLE = "batch_instance"
 COLUMNS = TextColumns(
@@ -34,12 +34,23 @@ COLUMNS = TextColumns(
         "mem_max",
     ),
     required=("task_name", "job_name", "status", "start_time", "end_time", "cpu_avg", "mem_avg"),
+    used=(
+        "task_name",
+        "job_name",
+        "status",
+        "start_time",
+        "end_time",
+        "seq_no",
+        "total_seq_no",
+        "cpu_avg",
+        "mem_avg",
+    ),
 )
 _LIMITS = {
     "start_time": (0.0, LONGEST_S),
     "end_time": (0.0, LONGEST_S),
-    "cpu_avg": (0.0, LARGEST_USE),
-    "mem_avg": (0.0, LARGEST_USE),
+    "cpu_avg": (0.0, MOST_PERCENT),
+    "mem_avg": (0.0, MOST_PERCENT),
 }
 _NUMBERS = (*_LIMITS, "seq_no", "total_seq_no")
 
@@ -85,10 +96,8 @@ def read_batch_instances(sources: Sources) -> TaskInstances:
     columns = instance_columns("job_name", "task_name", duration_s)
     for path in sources.files[TABLE]:
         for block in read_text(path, COLUMNS, table, sources.on_bytes):
-            frame = block.with_columns(
-                *(pl.col(name).is_null().alias(_empty(name)) for name in _LIMITS),
-                *(number(name) for name in _NUMBERS),
-            )
+            frame = block.with_columns(pl.col(x).is_null().alias(_empty(x)) for x in _LIMITS)
+            frame = with_numbers(frame, _NUMBERS)
             statistics.add(table.sort_out(frame, tests).select(columns))
     return TaskInstances(statistics, table, instance_scale(sources.reference))
 

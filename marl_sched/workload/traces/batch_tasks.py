@@ -5,6 +5,7 @@ import polars as pl
 from marl_sched.workload.traces.account import RULE
 from marl_sched.workload.traces.alibaba_units import (
     JOB_MISSING,
+    MOST_PERCENT,
     NAME_MISSING,
     NAME_RULES,
     RESOURCES,
@@ -20,11 +21,10 @@ from marl_sched.workload.traces.names import TaskNames
 from marl_sched.workload.traces.rules import DROP_JOB, KEEP, Rule
 from marl_sched.workload.traces.task_instances import OWN_DURATION, USE_UNKNOWN
 from marl_sched.workload.traces.values import (
-    LARGEST_AMOUNT,
     LONGEST_S,
     MOST_INSTANCES,
-    number,
     whole,
+    with_numbers,
 )
 
 TABLE = "batch_task"
@@ -40,7 +40,7 @@ COLUMNS = TextColumns(
         "plan_cpu",  # per instance, 100 = one core
         "plan_mem",  # per instance, % of the largest machine
     ),
-    required=(
+    used=(
         "task_name",
         "instance_num",
         "job_name",
@@ -53,8 +53,8 @@ COLUMNS = TextColumns(
 )
 _LIMITS = {
     "instance_num": (1.0, MOST_INSTANCES),
-    "plan_cpu": (0.0, LARGEST_AMOUNT),
-    "plan_mem": (0.0, LARGEST_AMOUNT),
+    "plan_cpu": (0.0, MOST_PERCENT),
+    "plan_mem": (0.0, MOST_PERCENT),
     "start_time": (0.0, LONGEST_S),
     "end_time": (0.0, LONGEST_S),
 }
@@ -119,10 +119,8 @@ def read_batch_tasks(sources: Sources, names: TaskNames, has_instances: bool) ->
     for path in sources.files[TABLE]:
         for block in read_text(path, COLUMNS, table, sources.on_bytes):
             frame = with_names(block, "task_name", names, table)
-            frame = frame.with_columns(
-                *(pl.col(name).is_null().alias(_empty(name)) for name in _LIMITS),
-                *(number(name) for name in _LIMITS),
-            )
+            frame = frame.with_columns(pl.col(x).is_null().alias(_empty(x)) for x in _LIMITS)
+            frame = with_numbers(frame, tuple(_LIMITS))
             rows.add(table.sort_out(frame, tests).select(columns))
     return rows
 

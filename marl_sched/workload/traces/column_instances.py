@@ -62,10 +62,9 @@ class InstanceRows:
                 memory=nothing,
             )
         )
-        firsts = {f"low:{name}": pl.col(f"{REQUEST}{name}") for name in self.resources}
-        sums = {f"sum:{name}": pl.col(f"{USES[0]}{name}") for name in self.resources}
+        low = {f"low:{name}": pl.col(f"{REQUEST}{name}") for name in self.resources}
         rows = rows.with_columns(
-            **firsts, **sums, **{N_ROWS: pl.lit(1, pl.Int64)}, other_name=pl.col("name")
+            **low, **{N_ROWS: pl.lit(1, pl.Int64)}, low_parents=pl.col("parents_id")
         )
         self._blocks.append(self._merged([rows]))
         if sum(map(len, self._blocks[1:])) > max(_ENOUGH, len(self._blocks[0])):
@@ -81,7 +80,7 @@ class InstanceRows:
             pl.col(f"low:{name}") != pl.col(f"{REQUEST}{name}") for name in self.resources
         )
         table.find("request-differs", int(tasks.filter(differs)[N_ROWS].sum()))
-        has_others = pl.col("name") != pl.col("other_name")
+        has_others = pl.col("low_parents") != pl.col("parents_id")
         table.find("parents-differ", int(tasks.filter(has_others)[N_ROWS].sum()))
         # Instances that go stand beside those of their task that are whole, under no name of their
         # own, unless they are all there is.
@@ -94,38 +93,29 @@ class InstanceRows:
             known = pl.DataFrame({"task": part.task, **dict(durations)})
             found = tasks.join(known, on="task", how="inner", maintain_order="left")
             rows.add(
-                found.with_columns(
+                found.drop("task").with_columns(
+                    pl.col([f"{REQUEST}{name}" for name in self.resources]).cast(pl.Int64),
+                    pl.col([f"{USES[0]}{name}" for name in self.resources]) / pl.col(N_ROWS),
                     n_instances=pl.col(N_ROWS).cast(pl.UInt32),
-                    **{
-                        f"{USES[0]}{name}": pl.col(f"sum:{name}") / pl.col(N_ROWS)
-                        for name in self.resources
-                    },
-                    **{
-                        f"{REQUEST}{name}": pl.col(f"{REQUEST}{name}").cast(pl.Int64)
-                        for name in self.resources
-                    },
                 )
             )
 
     def _merged(self, blocks: list[pl.DataFrame]) -> pl.DataFrame:
+        """Return one row a task; use_mean is a sum until the end."""
         col = pl.col
         frame = pl.concat(blocks)
         columns = [
-            col("arrival_us").min(),
             col("name").first(),
-            pl.when((col("other_name") != col("name").first()).any())
-            .then(pl.lit(-1, pl.Int64))
-            .otherwise(col("name").first().cast(pl.Int64))
-            .alias("other_name"),
-            col("priority").max(),
+            col("arrival_us", "low_parents").min(),
+            col("priority", "parents_id").max(),
             col(N_ROWS).sum(),
         ]
-        if "begin_us" in frame.columns:
-            columns += [col("begin_us").min(), col("finish_us").max()]
+        if "begin_s" in frame.columns:
+            columns += [col("begin_s").min(), col("finish_s").max()]
         for name in self.resources:
             columns += [
                 col(f"{REQUEST}{name}", f"{USES[1]}{name}").max(),
                 col(f"low:{name}").min(),
-                col(f"sum:{name}").sum(),
+                col(f"{USES[0]}{name}").sum(),
             ]
         return frame.group_by("task", *_KEY, maintain_order=True).agg(columns)

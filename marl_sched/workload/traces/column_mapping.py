@@ -15,10 +15,8 @@ from marl_sched.config.base import WHOLE_FILE, Model, Name, Positive, PositiveIn
 from marl_sched.config.messages import problems
 from marl_sched.config.yaml_text import parse_yaml, show_value
 from marl_sched.errors import ConfigError, TraceError
+from marl_sched.workload.traces.column_checks import ALWAYS_ASKED, mapping_problems
 
-UNITS_US = {"us": 1.0, "ms": 1e3, "s": 1e6, "min": 60e6, "h": 3600e6, "days": 86_400e6}
-"""Units of time in microseconds."""
-ALWAYS_ASKED = ("cpu_milli", "memory_mib")
 _MAX_BYTES = 1 << 20
 
 
@@ -32,8 +30,9 @@ class TextFile(Model):
     """Whether the first line names the columns; they may come in any order."""
     names: list[str] = Field(default=[])
     """All columns in their order, if there is no header."""
-    quoted: bool = False
-    """Whether values may stand in double quotes; a quoted line break is not read."""
+    quoted: bool = True
+    """Whether values may stand in double quotes (never with a separator of blanks); a quoted line
+    break is not read."""
     comment: str | None = None
     """Lines that begin so are no rows."""
 
@@ -76,10 +75,10 @@ class Time(Model):
 
 
 class Times(Model):
-    """When a task arrives, starts and ends, on one clock. One of arrival and start is needed, and
-    duration or end.
+    """When a task arrives, starts and ends, on one clock.
 
-    A duration is `duration`, else end - start, else end - arrival.
+    One of arrival and start is needed, and one of duration and end. A duration is `duration`, else
+    end - start, else end - arrival.
     """
 
     arrival: Time | None = None
@@ -168,6 +167,11 @@ class Mapping(Model):
                 found.setdefault(column, key)
         return found
 
+    def parts(self) -> Iterator[tuple[str, Time | Quantity]]:
+        """Yield all times and quantities with their keys."""
+        yield from self.times_by_key()
+        yield from self.quantities()
+
     def quantities(self) -> Iterator[tuple[str, Quantity]]:
         """Yield all quantities with their keys."""
         yield "n_instances", self.n_instances
@@ -188,93 +192,17 @@ class Mapping(Model):
         yield "task", self.task
         if self.parents is not None:
             yield "parents.column", self.parents.column
-        for key, part in (*self.times_by_key(), *self.quantities()):
+        for key, part in self.parts():
             yield f"{key}.column", part.column
         if self.status is not None:
             yield "status.column", self.status.column
 
     @model_validator(mode="after")
     def _check_whole(self) -> Self:
-        found = [*_file_problems(self), *_task_problems(self), *_value_problems(self)]
+        found = list(mapping_problems(self))
         if found:
             raise PydanticCustomError(WHOLE_FILE, "the parts do not fit", {"problems": found})
         return self
-
-
-def _file_problems(mapping: Mapping) -> Iterator[str]:
-    file = mapping.file
-    if not isinstance(file, TextFile):
-        return
-    if len(file.separator) != 1 or not file.separator.isascii() or file.separator in '"\r\n\0':
-        yield f"file.separator = {show_value(file.separator)}, expected one ASCII character"
-    if file.quoted and file.separator == " ":
-        yield "file.quoted = true, expected false with a separator of blanks"
-    if file.comment == "":
-        yield "file.comment = '', expected some characters or null"
-    if file.header and file.names:
-        yield f"file.names = {show_value(file.names)}, expected none, since there is a header"
-    if not file.header and not file.names:
-        yield "file.names is missing, expected all columns, since there is no header"
-    for index, name in enumerate(file.names):
-        if name in file.names[:index]:
-            yield f"file.names[{index}] = {show_value(name)}, expected every name once"
-    if not file.header:
-        for column, key in mapping.columns().items():
-            if column not in file.names:
-                yield f"{key} = {show_value(column)}, expected one of {', '.join(file.names)}"
-
-
-def _task_problems(mapping: Mapping) -> Iterator[str]:
-    times, parents = mapping.times, mapping.parents
-    if mapping.row == "instance":
-        for key in ("job", "task"):
-            if getattr(mapping, key) is None:
-                yield f"{key} is missing, expected a column, since rows are instances"
-        if mapping.n_instances != Quantity(constant=1.0):
-            yield "n_instances, expected none: rows are instances, and counted"
-    if parents is not None and mapping.job is None:
-        yield "job is missing, expected a column, since there are parents"
-    if isinstance(parents, ListParents) and mapping.task is None:
-        yield "task is missing, expected a column, since parents are names of tasks"
-    if isinstance(parents, ListParents) and not parents.separator:
-        yield "parents.separator = '', expected some characters"
-    if isinstance(parents, NameParents) and (parents.column or mapping.task) is None:
-        yield "parents.column is missing, expected a column, since there is no column task"
-    if times.arrival is None and times.start is None:
-        yield "times.arrival is missing, expected one of arrival and start"
-    if times.duration is None and times.end is None:
-        yield "times.duration is missing, expected one of duration and end"
-
-
-def _value_problems(mapping: Mapping) -> Iterator[str]:
-    for key, part in (*mapping.times_by_key(), *mapping.quantities()):
-        if (part.column is None) == (part.constant is None):
-            given = "both" if part.column is not None else "neither"
-            yield f"{key} has {given} of column and constant, expected one"
-    for key, time in mapping.times_by_key():
-        if time.constant is not None and key != "times.duration":
-            yield f"{key}.constant = {time.constant:g}, expected a column"
-        if time.unit == "iso" and key == "times.duration":
-            yield f"{key}.unit = iso, expected one of {', '.join(UNITS_US)}"
-    units = [time.unit == "iso" for key, time in mapping.times_by_key() if key != "times.duration"]
-    if any(units) and not all(units):
-        yield "times, expected all points in time in iso, or none: they are on one clock"
-    if units and units[0] and mapping.times.origin == "zero":
-        yield "times.origin = zero, expected first with timestamps"
-    for name in ALWAYS_ASKED:
-        if name not in mapping.requests:
-            yield f"requests.{name} is missing, expected a column or a constant"
-    for key in ("use_mean", "use_max", "reference"):
-        for name in getattr(mapping, key):
-            if name not in mapping.requests:
-                yield f"{key}.{name}, expected one of {', '.join(mapping.requests)}"
-    for name in mapping.use_max:
-        if name not in mapping.use_mean:
-            yield f"use_mean.{name} is missing, expected a column beside use_max.{name}"
-    for key, quantity in mapping.quantities():
-        name = key.partition(".")[2]
-        if quantity.is_share and name not in mapping.reference:
-            yield f"{key}.is_share = true, expected an amount of {name or key} in reference"
 
 
 def load_mapping(path: Path) -> Mapping:

@@ -9,12 +9,9 @@ from marl_sched.workload.assembly import offsets
 from marl_sched.workload.table import Int
 
 
-def name_key(name: str | pl.Expr) -> pl.Expr:
-    """Return the key (Int64, >= 0) of a task's name: two names of a job have the same by a chance
-    of about 1e-19.
-    """
-    column = pl.col(name) if isinstance(name, str) else name
-    return (column.hash() // 2).cast(pl.Int64)
+def name_key(column: str) -> pl.Expr:
+    """Return the keys (Int64, >= 0) of names; two names have the same by a chance of 1e-19."""
+    return (pl.col(column).hash() // 2).cast(pl.Int64)
 
 
 @dataclass
@@ -31,7 +28,7 @@ class ListedParents:
     _n_codes: int = 1
 
     def encode(self, column: pl.Series) -> pl.Series:
-        """Return the code (Int64) of every list in a column of texts."""
+        """Return the code (UInt32) of every list in a column of texts."""
         lists = pl.DataFrame({"text": column}).unique(maintain_order=True).drop_nulls()
         lists = lists.with_columns(code=pl.int_range(pl.len()) + self._n_codes)
         names = (
@@ -48,7 +45,7 @@ class ListedParents:
         found = pl.DataFrame({"text": column}).join(
             lists, on="text", how="left", maintain_order="left"
         )
-        return found["code"].fill_null(0).alias("name")
+        return found["code"].fill_null(0).cast(pl.UInt32).alias("name")
 
     def parents(self) -> tuple[Int, Int]:
         """Return (start, numbers): parents of the list c are numbers[start[c] : start[c + 1]]."""

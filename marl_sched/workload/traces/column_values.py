@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import polars as pl
 
 from marl_sched.workload.traces.account import RULE, TableAccount
+from marl_sched.workload.traces.column_checks import UNITS_US
 from marl_sched.workload.traces.column_mapping import (
-    UNITS_US,
     ListParents,
     Mapping,
     NameParents,
@@ -90,19 +90,25 @@ class ColumnValues:
     def canonical(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows (N,) that stay, as `TaskRows.add` takes them; amounts still as numbers.
 
-        Besides its columns there are `arrival_us`, `begin_us`, `finish_us`, `duration_us` (Int64),
-        `request:RES`, `use_mean:RES`, `use_max:RES` (Float64).
+        Besides its columns there are `duration_us` (Int64, instead of `duration_ms`) and, if there
+        is a DAG, `parents_id` (UInt64), equal for equal parents.
         """
         values = self._values(frame)
         found = self.table.sort_out(values, self._tests())
-        whole = ("arrival_us", "begin_us", "finish_us", "duration_us")
+        # Rows that go with their job may hold anything: their values only must be some.
+        most = int(MOST_INSTANCES)
         return found.select(
             RULE,
             "job",
-            *(name for name in ("name", "key") if name in found.columns),
-            *(pl.col(name).fill_null(0) for name in whole if name in found.columns),
-            n_instances=pl.col("n_instances").fill_null(1).cast(pl.UInt32),
-            priority=pl.col("priority").fill_null(0).round().cast(pl.Int32),
+            *(name for name in ("name", "key", "parents_id") if name in found.columns),
+            *(pl.col(name).fill_null(0) for name in ("arrival_us", "duration_us")),
+            *(
+                pl.col(name).fill_null(-1)
+                for name in ("begin_s", "finish_s")
+                if name in found.columns
+            ),
+            n_instances=pl.col("n_instances").fill_null(1).clip(1, most).cast(pl.UInt32),
+            priority=pl.col("priority").fill_null(0).clip(*_limits("priority")).cast(pl.Int32),
             **self._amounts(),
         )
 
@@ -111,12 +117,14 @@ class ColumnValues:
         columns = {}
         for name in self.mapping.resources:
             request = pl.col(f"{REQUEST}{name}").fill_null(0.0).round(6).ceil()
-            request = request.clip(1.0 if name == "cpu_milli" else 0.0)
+            request = request.clip(1.0 if name == "cpu_milli" else 0.0, LARGEST_AMOUNT)
             columns[f"{REQUEST}{name}"] = request
             known = pl.lit(None, pl.Float64)
-            for use, mapped in zip(USES, (self.mapping.use_mean, self.mapping.use_max), strict=True):
+            for use, mapped in zip(
+                USES, (self.mapping.use_mean, self.mapping.use_max), strict=True
+            ):
                 known = pl.col(f"{use}{name}").fill_null(known) if name in mapped else known
-                columns[f"{use}{name}"] = known.fill_null(request)
+                columns[f"{use}{name}"] = known.fill_null(request).clip(0.0, LARGEST_AMOUNT)
         return columns
 
     def _values(self, frame: pl.DataFrame) -> pl.DataFrame:
@@ -145,7 +153,9 @@ class ColumnValues:
         row = pl.int_range(pl.len(), dtype=pl.UInt64) + first
         values = frame.select(
             job=row if mapping.job is None else pl.col(mapping.job).hash(),
-            is_jobless=pl.lit(value=False) if mapping.job is None else pl.col(mapping.job).is_null(),
+            is_jobless=pl.lit(value=False)
+            if mapping.job is None
+            else pl.col(mapping.job).is_null(),
             is_success=self._is_success(),
             is_missing=_any(missing),
             is_bad=_any(bad),
@@ -160,16 +170,22 @@ class ColumnValues:
             assert isinstance(parents, NameParents)
             column = frame[parents.column or str(task)]
             named = self.names.encode(column)
-            self.table.find("parent-id-above-own", int(named["n_above"].sum()))
-            return named.with_columns(is_unnamed=column.is_null())
+            n_above, n_parents = (int(named[name].sum()) for name in ("n_above", "n_parents"))
+            self.table.find("parent-id-above-own", n_above, n_parents)
+            return named.with_columns(
+                is_unnamed=column.is_null(), parents_id=pl.col("name").cast(pl.UInt64)
+            )
         if self.names is None or task is None:
             return pl.DataFrame()
         # A task without a name has a key of its own: it is no second task of the same name.
         own = -1 - (pl.int_range(pl.len()) + first)
         named = frame.select(key=name_key(task).fill_null(own))
         if isinstance(parents, ListParents):
-            return named.with_columns(self.names.encode(frame[parents.column]))
-        return named.with_columns(name=pl.lit(0, pl.Int64))
+            return named.with_columns(
+                self.names.encode(frame[parents.column]),
+                parents_id=frame[parents.column].fill_null("").hash(),
+            )
+        return named.with_columns(name=pl.lit(0, pl.UInt32), parents_id=pl.lit(0, pl.UInt64))
 
     def _is_success(self) -> pl.Expr:
         status = self.mapping.status
@@ -246,7 +262,9 @@ def _time(time: Time, frame: pl.DataFrame) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
         return pl.lit(time.constant, pl.Float64) * UNITS_US[time.unit], no, no
     text = pl.col(time.column)
     if time.unit == "iso":
-        value = pl.lit(pl.Series([_timestamp(text) for text in frame[time.column]], dtype=pl.Float64))
+        value = pl.lit(
+            pl.Series([_timestamp(text) for text in frame[time.column]], dtype=pl.Float64)
+        )
     else:
         value = number(time.column) * UNITS_US[time.unit]
     return value, text.is_null(), text.is_not_null() & value.is_null()
@@ -278,6 +296,6 @@ def _derived(names: list[str]) -> Iterator[pl.Expr]:
 
     yield whole(arrival, "arrival_us")
     yield whole(duration, "duration_us")
-    if "start_us" in names and "end_us" in names:
-        yield whole(col("start_us"), "begin_us")
-        yield whole(col("end_us"), "finish_us")
+    if "start_us" in names and "end_us" in names:  # in us: they are only compared
+        yield whole(col("start_us"), "begin_s")
+        yield whole(col("end_us"), "finish_s")

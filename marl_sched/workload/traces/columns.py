@@ -4,16 +4,18 @@ A row is a task, or an instance of one (column_instances.py). Whatever is wrong 
 rule; a row that goes takes its job along by default, since the job's DAG would be false.
 """
 
-from marl_sched.workload.traces.account import RULE, TableAccount
+import numpy as np
+import polars as pl
+
 from marl_sched.workload.traces.assemble import DAG_RULES, TaskRows, assemble
 from marl_sched.workload.traces.column_files import read_columns
-from marl_sched.workload.traces.column_instances import InstanceRows
-from marl_sched.workload.traces.column_mapping import Mapping, load_mapping
+from marl_sched.workload.traces.column_instances import INSTANCE_RULES, InstanceRows
+from marl_sched.workload.traces.column_mapping import load_mapping
 from marl_sched.workload.traces.column_values import VALUE_RULES, ColumnValues
 from marl_sched.workload.traces.formats import Format, Loaded, Sources, TableSpec
 from marl_sched.workload.traces.lines import LINE_RULES
 from marl_sched.workload.traces.rules import JOB_INCOMPLETE
-from marl_sched.workload.traces.tasks import TraceInfo
+from marl_sched.workload.traces.tasks import REQUEST, TraceInfo
 
 _RULES = (*LINE_RULES, *VALUE_RULES, *DAG_RULES, *INSTANCE_RULES, JOB_INCOMPLETE)
 
@@ -31,7 +33,13 @@ def _load(sources: Sources) -> Loaded:
             if mapping.row == "instance":
                 instances.add(found)
             elif len(found):
-                rows.add(_tasks(found, mapping))
+                requests = [f"{REQUEST}{name}" for name in mapping.resources]
+                duration_ms = (pl.col("duration_us") / 1000).round()
+                rows.add(
+                    found.with_columns(
+                        pl.col(requests).cast(pl.Int64), duration_ms=duration_ms.cast(pl.Int64)
+                    )
+                )
     if mapping.row == "instance":
         instances.rows(rows, table)
     sources.account.facts["mapping"] = mapping.model_dump(mode="json", exclude_defaults=True)
@@ -45,3 +53,20 @@ def _load(sources: Sources) -> Loaded:
         arrival_us = tasks.columns["arrival_us"].astype(np.int64)
         tasks.columns["arrival_us"] = arrival_us - arrival_us.min()
     return Loaded(tasks=tasks)
+
+
+FORMAT = Format(
+    name="columns",
+    title="Any table of tasks or instances, text or Parquet, by a mapping of its columns "
+    "(--mapping FILE); docs/examples/columns.yaml is one",
+    tables=(
+        TableSpec(
+            "table",
+            "a task, or an instance of one",
+            ("*.csv", "*.csv.*", "*.tsv", "*.tsv.*", "*.txt", "*.txt.*", "*.parquet"),
+        ),
+    ),
+    rules=_RULES,
+    load=_load,
+    needs_mapping=True,
+)

@@ -249,7 +249,7 @@ def _requests(experiment: Experiment, tasks: TaskTable, rows: Int) -> Int:
 def _has_resources(experiment: Experiment, tasks: TaskTable, rows: Int) -> Bool:
     """Return which tasks (T,) ask for no resource that the cluster lacks."""
     lacking = [name not in experiment.resources for name in tasks.resources]
-    fits: Bool = ~(tasks.request[rows][:, lacking] > 0).any(1)
+    fits: Bool = np.all(tasks.request[rows][:, lacking] == 0, axis=1)
     return fits
 
 

@@ -122,8 +122,10 @@ def _tasks(sources: Sources, reference: dict[str, int]) -> AssembledTasks:
     executions.close()
     table.find("use-unknown", len(sources.files["task_events"]))
     # The rows of the table are events, and counted; those of the result are tasks.
-    of_tasks = TableAccount("tasks", sources.rules, table.files, table.rows_read)
+    of_tasks = TableAccount("tasks", sources.rules)
     info = TraceInfo(format=FORMAT.name, resolution_us=1, reference=reference)
+    if not table.rows_kept:
+        raise TraceError(table.no_row_left())
     return assemble(tasks.rows(table), of_tasks, info)
 
 
@@ -187,7 +189,7 @@ def _machines(sources: Sources, reference: dict[str, int]) -> ZoneMachines:
     )
     table.rows_kept += len(kept)
     if not len(kept):
-        raise TraceError(f"{', '.join(table.files)}: none of {table.rows_read} rows is usable")
+        raise TraceError(table.no_row_left())
     table.find("no-failure-domain", len(sources.files["machine_events"]))
     table.find("machine-disk-unknown", len(sources.files["machine_events"]))
     shares = kept.with_columns(disk=pl.lit(1.0))

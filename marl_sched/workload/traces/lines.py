@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from marl_sched.errors import TraceError
+from marl_sched.workload.table import Int
 from marl_sched.workload.traces.account import TableAccount
 from marl_sched.workload.traces.rules import DROP_ROW, KEEP, STOP, Rule
 from marl_sched.workload.traces.unpack import CutShort, unpacked
@@ -35,7 +38,6 @@ LINE_RULES = (
 
 _BLOCK = 16 << 20
 _LONGEST_LINE = 1 << 20
-_EXTRA = "_extra"
 _T = TypeVar("_T")
 
 
@@ -46,6 +48,7 @@ class TextColumns:
     Attributes:
         names: Its columns, in the published order.
         required: Columns that a header must name; default: all.
+        used: Columns that are wanted; default: all.
         separator: One character; a space stands for any run of spaces and tabs.
         comment: Lines that begin so are a header's comment: not rows, not counted.
         is_quoted: Whether values may be quoted ("a, b"); quoted line breaks are not supported.
@@ -55,6 +58,7 @@ class TextColumns:
 
     names: tuple[str, ...]
     required: tuple[str, ...] | None = None
+    used: tuple[str, ...] | None = None
     separator: str = ","
     comment: str | None = None
     is_quoted: bool = False
@@ -67,7 +71,7 @@ def read_text(
     table: TableAccount,
     on_bytes: Callable[[int], None] = lambda _: None,
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rows of a file as blocks with the columns `columns.names`, all String.
+    """Yield the rows of a file as blocks with the columns `columns.used`, all String.
 
     An empty value is null. Rows are counted in `table.rows_read`, bad lines under `LINE_RULES`.
 
@@ -132,8 +136,8 @@ def _whole(block: bytes, columns: TextColumns) -> Iterator[bytes]:
         block = block.replace(b"\r\n", b"\n")
     if columns.comment is not None and columns.comment.encode() in block:
         mark = columns.comment.encode()
-        lines = block.splitlines(keepends=True)
-        block = b"".join(line for line in lines if not line.lstrip().startswith(mark))
+        lines = block.removesuffix(b"\n").split(b"\n")
+        block = b"".join(line + b"\n" for line in lines if not line.lstrip().startswith(mark))
     if block:
         yield block
 
@@ -143,13 +147,14 @@ def _layout(path: Path, columns: TextColumns, block: bytes) -> tuple[_Layout, by
     line, _, rest = block.partition(b"\n")
     values = _split(line.decode("utf-8", "replace"), columns)
     values = [value.strip().strip('"') for value in values]
+    wanted = columns.names if columns.used is None else columns.used
     known = sum(value in columns.names for value in values)
     has_header = columns.has_header
     if has_header is None:
         has_header = known * 2 >= len(columns.names)
     if not has_header:
-        return _Layout(columns.names, columns.names, columns), block
-    required = columns.names if columns.required is None else columns.required
+        return _Layout(columns.names, wanted, columns), block
+    required = wanted if columns.required is None else columns.required
     if missing := [name for name in required if name not in values]:
         raise TraceError(
             f"{path}: no column {', '.join(missing)} in the header {', '.join(values)}"[:500]
@@ -158,25 +163,17 @@ def _layout(path: Path, columns: TextColumns, block: bytes) -> tuple[_Layout, by
         if values.count(name) > 1:
             raise TraceError(f"{path}: the header names the column {name} twice")
     names = tuple(name if name in columns.names else f"_{i}" for i, name in enumerate(values))
-    return _Layout(names, columns.names, columns), rest
+    return _Layout(names, wanted, columns), rest
 
 
 def _parse(block: bytes, layout: _Layout, table: TableAccount) -> pl.DataFrame:
     """Return a block's good rows; count all of them."""
-    n_rows, n_columns = block.count(b"\n"), len(layout.names)
-    separator = layout.columns.separator
-    table.rows_read += n_rows
-    is_plain = (
-        separator != " "
-        and block.isascii()
-        and b"\0" not in block
-        and not (layout.columns.is_quoted and b'"' in block)
-        and block.count(separator.encode()) == n_rows * (n_columns - 1)
-    )
-    if is_plain:
+    content = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(content == ord("\n"))
+    table.rows_read += len(ends)
+    if _is_plain(block, layout.columns) and _is_regular(content, ends, layout):
         frame = _parse_plain(block, layout)
-        # No value beyond the last column and as many separators as it takes: no line is short.
-        if frame is not None and len(frame) == n_rows and frame[_EXTRA].null_count() == n_rows:
+        if frame is not None and len(frame) == len(ends):
             return _select(frame, layout)
     rows = [values for values in _sorted_lines(block, layout, table) if values is not None]
     columns = zip(*rows, strict=True) if rows else ([] for _ in layout.names)
@@ -191,17 +188,44 @@ def _parse(block: bytes, layout: _Layout, table: TableAccount) -> pl.DataFrame:
     )
 
 
+def _is_plain(block: bytes, columns: TextColumns) -> bool:
+    """Return whether a block is text without anything but values, separators and line feeds."""
+    if columns.separator == " " or b"\0" in block or b"\r" in block:
+        return False
+    if columns.is_quoted and b'"' in block:
+        return False
+    try:
+        return block.isascii() or block.decode("utf-8") is not None
+    except UnicodeDecodeError:
+        return False
+
+
+def _is_regular(content: NDArray[np.uint8], ends: Int, layout: _Layout) -> bool:
+    """Return whether every line of a block has as many values as there are columns.
+
+    Args:
+        content: The block.
+        ends: (n,) where its lines end.
+        layout: The columns.
+    """
+    n_separators = len(layout.names) - 1
+    separators = np.flatnonzero(content == ord(layout.columns.separator))
+    if n_separators == 0 or len(separators) != len(ends) * n_separators:
+        return False
+    of_line = separators.reshape(-1, n_separators)  # (n, ...) if all lines have the same number
+    is_within = (of_line[1:, 0] > ends[:-1]).all() and (of_line[:, -1] < ends).all()
+    return bool(is_within and np.diff(ends, prepend=-1).max(initial=0) <= _LONGEST_LINE)
+
+
 def _parse_plain(block: bytes, layout: _Layout) -> pl.DataFrame | None:
-    names = (*layout.names, _EXTRA)
     try:
         return pl.read_csv(
             block,
             has_header=False,
-            schema=dict.fromkeys(names, pl.String),
+            schema=dict.fromkeys(layout.names, pl.String),
+            columns=[i for i, name in enumerate(layout.names) if name in layout.wanted],
             separator=layout.columns.separator,
             quote_char=None,
-            truncate_ragged_lines=True,
-            missing_columns="insert",
         )
     except pl.exceptions.PolarsError:
         return None

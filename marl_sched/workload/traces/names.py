@@ -1,7 +1,7 @@
 """Task names that hold a DAG, as Alibaba's v2018 has them: `R4_2` is task 4, which waits for 2."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ INDEPENDENT = "task_"
 """Names of tasks on their own begin so; what follows is no number."""
 LONGEST_NAME = 50
 """The trace cut longer names off there."""
-_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,9})((?:_\d{1,9})*)(_?)")
+_DAG_NAME = re.compile(r"[A-Za-z]+(\d{1,9})((?:_\d{1,9})*)(_?)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,18 @@ def parse_task_name(name: str) -> TaskName:
     return TaskName(int(match[1]), parents, len(name) >= LONGEST_NAME or match[3] == "_")
 
 
+FACTS = {
+    "text": pl.String(),
+    "name": pl.UInt32(),
+    "key": pl.Int64(),
+    "is_known": pl.Boolean(),
+    "is_cut": pl.Boolean(),
+    "n_parents": pl.UInt32(),
+    "n_above": pl.UInt32(),
+}
+"""What a name says, by column."""
+
+
 @dataclass
 class TaskNames:
     """Every DAG name of a trace once: millions of tasks share some thousands of names.
@@ -51,57 +63,45 @@ class TaskNames:
     A name's code is its place here; 0 is the name of all tasks on their own.
     """
 
-    codes: dict[str, int] = field(default_factory=dict)
     names: list[TaskName] = field(default_factory=lambda: [TaskName(None, ())])
+    _known: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=FACTS))
 
     def encode(self, column: pl.Series) -> pl.DataFrame:
-        """Return of each name: `name` (uint32 code), `key`, `is_known`, `is_cut`,
-        `n_parents`, `n_above`.
+        """Return what each name says, in the columns of `FACTS` but `text`.
 
-        `key` (int64) is the task's number, or below 0 a hash of the name of a task on its own;
-        `n_above` counts parents whose number is above the task's.
+        `name` is its code; `key` is the task's number, or below 0 a hash of the name of a task on
+        its own; `n_above` counts parents whose number is above the task's.
         """
         frame = pl.DataFrame({"text": column})
-        is_dag = pl.col("text").is_not_null() & ~pl.col("text").str.starts_with(INDEPENDENT)
-        found = frame.filter(is_dag)["text"].unique(maintain_order=True)
-        for text in found:
-            if text not in self.codes:
-                self.codes[text] = len(self.names)
-                self.names.append(parse_task_name(text))
-        facts = pl.DataFrame(
-            list(self._facts(found)),
-            schema={
-                "text": pl.String,
-                "name": pl.UInt32,
-                "key": pl.Int64,
-                "is_known": pl.Boolean,
-                "is_cut": pl.Boolean,
-                "n_parents": pl.UInt32,
-                "n_above": pl.UInt32,
-            },
-            orient="row",
-        )
+        said = self._look_up(frame)
+        is_new = pl.col("name").is_null() & ~pl.col("text").str.starts_with(INDEPENDENT)
+        new = said.filter(is_new)["text"].unique(maintain_order=True)
+        if len(new):
+            facts = pl.DataFrame([self._learn(text) for text in new], schema=FACTS, orient="row")
+            self._known = pl.concat([self._known, facts])
+            said = self._look_up(frame)
         on_its_own = -1 - (pl.col("text").hash() // 2).cast(pl.Int64)
-        return (
-            frame.join(facts, on="text", how="left", maintain_order="left")
-            .with_columns(
-                pl.col("name").fill_null(0),
-                pl.col("key").fill_null(on_its_own),
-                pl.col("is_known").fill_null(value=True),
-                pl.col("is_cut").fill_null(value=False),
-                pl.col("n_parents", "n_above").fill_null(0),
-            )
-            .drop("text")
+        return said.select(
+            pl.col("name").fill_null(0),
+            pl.col("key").fill_null(on_its_own),
+            pl.col("is_known").fill_null(value=True),
+            pl.col("is_cut").fill_null(value=False),
+            pl.col("n_parents", "n_above").fill_null(0),
         )
 
-    def _facts(self, found: pl.Series) -> Iterator[tuple[object, ...]]:
-        for text in found:
-            code = self.codes[text]
-            name = self.names[code]
-            number = name.number
-            n_above = 0 if number is None else sum(parent > number for parent in name.parents)
-            is_known = number is not None
-            yield text, code, number, is_known, name.is_cut, len(name.parents), n_above
+    def _look_up(self, frame: pl.DataFrame) -> pl.DataFrame:
+        return frame.join(self._known, on="text", how="left", maintain_order="left")
+
+    def _learn(self, text: str) -> tuple[object, ...]:
+        """Give a new name its code, and return its row of facts."""
+        name = parse_task_name(text)
+        code = len(self.names)
+        self.names.append(name)
+        n_above = 0
+        if name.number is not None:
+            n_above = sum(parent > name.number for parent in name.parents)
+        is_known = name.number is not None
+        return text, code, name.number, is_known, name.is_cut, len(name.parents), n_above
 
     def parents(self) -> tuple[Int, Int]:
         """Return (start, numbers): parents of the name c are numbers[start[c] : start[c + 1]]."""

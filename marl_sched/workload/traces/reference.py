@@ -1,6 +1,5 @@
-"""docs/trace-formats.md, written from the formats: python -m marl_sched.workload.traces.reference."""
+"""docs/trace-formats.md, written from the formats of raw traces."""
 
-import sys
 from collections.abc import Iterator
 
 from marl_sched.workload.traces.formats import Format
@@ -22,7 +21,7 @@ of your own: [traces.md](traces.md). This page is written from the code by `make
 """
 
 
-def reference() -> str:
+def trace_formats_page() -> str:
     """Return the page: one section a format."""
     return "\n".join([_INTRODUCTION, *(_section(found) for found in FORMATS.values())])
 
@@ -51,7 +50,3 @@ def _lines(found: Format) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    sys.stdout.write(reference())

@@ -4,9 +4,13 @@ from marl_sched.workload.traces import (
     alibaba_v2017,
     alibaba_v2018,
     alibaba_v2020,
+    azure_packing,
+    columns,
+    google_2011,
     openb,
     spar,
     spar_stats,
+    swf,
 )
 from marl_sched.workload.traces.formats import Format
 
@@ -19,5 +23,9 @@ FORMATS: dict[str, Format] = {
         alibaba_v2017.FORMAT,
         alibaba_v2020.FORMAT,
         openb.FORMAT,
+        google_2011.FORMAT,
+        azure_packing.FORMAT,
+        swf.FORMAT,
+        columns.FORMAT,
     )
 }

@@ -1,10 +1,14 @@
 """Where the jobs of an experiment come from: a task table on disk, or one that a seed makes."""
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 from marl_sched.config import Experiment, GeneratedWorkload, TraceWorkload
 from marl_sched.config.streams import named_stream
+from marl_sched.workload.generation.arrivals import DayCurve
+from marl_sched.workload.generation.calibration import Calibration
+from marl_sched.workload.generation.jobs import GeneratorOptions, generate
 from marl_sched.workload.traces.tasks import TaskTable, load_tasks
 
 
@@ -76,9 +80,7 @@ def source_of(experiment: Experiment, workload: TraceWorkload | GeneratedWorkloa
 
 @lru_cache(maxsize=4)
 def _generated(trace: GeneratedTrace) -> TaskTable:
-    from marl_sched.workload.generation.calibration import load_calibration
-    from marl_sched.workload.generation.jobs import Wish, generate
-
     generator = named_stream(trace.seed, "generated-trace", trace.profile)
-    wish = Wish(horizon_s=trace.length_s, rate=trace.jobs_per_s, day_swing=trace.day_swing)
-    return generate(load_calibration(trace.profile), wish, generator).freeze()
+    options = GeneratorOptions(rate_per_s=trace.jobs_per_s, day=DayCurve(trace.day_swing))
+    length_s = math.ceil(trace.length_s)
+    return generate(Calibration.load(trace.profile), length_s, generator, options).freeze()

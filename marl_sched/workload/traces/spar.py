@@ -11,7 +11,7 @@ import polars as pl
 from marl_sched.workload.traces.account import RULE
 from marl_sched.workload.traces.alibaba_units import (
     JOB_MISSING,
-    LARGEST_USE,
+    MOST_PERCENT,
     NAME_MISSING,
     NAME_RULES,
     REFERENCE,
@@ -38,7 +38,6 @@ from marl_sched.workload.traces.task_instances import (
 )
 from marl_sched.workload.traces.tasks import TraceInfo
 from marl_sched.workload.traces.values import (
-    LARGEST_AMOUNT,
     LONGEST_S,
     MOST_INSTANCES,
     is_outside,
@@ -73,14 +72,14 @@ INSTANCES = TextColumns(
 _LIMITS = {
     "arrive": (0.0, LONGEST_S),
     "duration": (0.0, LONGEST_S),
-    "plan_cpu": (0.0, LARGEST_AMOUNT),
-    "plan_mem": (0.0, LARGEST_AMOUNT),
+    "plan_cpu": (0.0, MOST_PERCENT),
+    "plan_mem": (0.0, MOST_PERCENT),
     "inst_num": (1.0, MOST_INSTANCES),
 }
 _INSTANCE_LIMITS = {
     "duration": (0.0, LONGEST_S),
-    "cpu_avg": (0.0, LARGEST_USE),
-    "mem_avg": (0.0, LARGEST_USE),
+    "cpu_avg": (0.0, MOST_PERCENT),
+    "mem_avg": (0.0, MOST_PERCENT),
 }
 ARRIVAL_DIFFERS = Rule(
     "arrival-differs", "another arrival than the first row of its job", (DROP_JOB,)

@@ -8,6 +8,7 @@ import polars as pl
 from marl_sched.workload.traces.account import RULE
 from marl_sched.workload.traces.alibaba_units import (
     JOB_MISSING,
+    MOST_PERCENT,
     NAME_MISSING,
     NAME_RULES,
     REFERENCE,
@@ -32,7 +33,6 @@ from marl_sched.workload.traces.spar import (
 from marl_sched.workload.traces.task_instances import USE_ABOVE_REQUEST
 from marl_sched.workload.traces.tasks import DURATIONS, TraceInfo
 from marl_sched.workload.traces.values import (
-    LARGEST_AMOUNT,
     LONGEST_S,
     MOST_INSTANCES,
     number,
@@ -67,11 +67,11 @@ COLUMNS = TextColumns(
 )
 _LIMITS = {
     "arrive": (0.0, LONGEST_S),
-    "plan_cpu": (0.0, LARGEST_AMOUNT),
-    "plan_mem": (0.0, LARGEST_AMOUNT),
+    "plan_cpu": (0.0, MOST_PERCENT),
+    "plan_mem": (0.0, MOST_PERCENT),
     "inst_num": (1.0, MOST_INSTANCES),
     **dict.fromkeys(_DURATIONS, (0.0, LONGEST_S)),
-    **dict.fromkeys(_USE.values(), (0.0, LARGEST_AMOUNT)),
+    **dict.fromkeys(_USE.values(), (0.0, MOST_PERCENT)),
 }
 _RULES = (
     *LINE_RULES,

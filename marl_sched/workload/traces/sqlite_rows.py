@@ -72,7 +72,7 @@ class Database:
                 cursor = connection.execute(query)
                 while block := cursor.fetchmany(_BLOCK):
                     yield block
-        except (sqlite3.Error, OverflowError, MemoryError) as error:
+        except (sqlite3.Error, UnicodeError, OverflowError, MemoryError) as error:
             reason = " ".join(str(error).split())[:200]
             raise TraceError(f"{self.path}: not a whole SQLite database: {reason}") from None
 

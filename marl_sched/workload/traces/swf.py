@@ -11,9 +11,7 @@ Memory is per processor in the log. A value of -1 is not known. The header tells
 in part: MaxProcs processors in MaxNodes nodes, never their memory (`machine-memory-unknown`).
 """
 
-import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -25,8 +23,8 @@ from marl_sched.workload.traces.formats import Format, Loaded, Sources, TableSpe
 from marl_sched.workload.traces.lines import LINE_RULES, TextColumns, read_text
 from marl_sched.workload.traces.machines import ZoneMachines
 from marl_sched.workload.traces.rules import DROP_ROW, KEEP, Rule
+from marl_sched.workload.traces.swf_header import MOST_PROCESSORS, machines_of, read_header
 from marl_sched.workload.traces.tasks import REQUEST, USES, TraceInfo
-from marl_sched.workload.traces.unpack import CutShort, unpacked
 from marl_sched.workload.traces.values import LARGEST_AMOUNT, LONGEST_S
 
 RESOURCES = ("cpu_milli", "memory_mib")
@@ -59,16 +57,15 @@ COLUMNS = TextColumns(
 FAILED, COMPLETED, PARTIAL, LAST_COMPLETED, LAST_FAILED, CANCELLED = range(6)
 UNKNOWN = -1
 
-_MOST_PROCESSORS = 2**24
 _KB_PER_MIB = 1024
 _USED = {
     "job": LONGEST_S,
     "submit_s": LONGEST_S,
     "run_s": LONGEST_S,
-    "processors": _MOST_PROCESSORS,
+    "processors": MOST_PROCESSORS,
     "cpu_s": LONGEST_S,
     "memory_kb": LARGEST_AMOUNT,
-    "requested_processors": _MOST_PROCESSORS,
+    "requested_processors": MOST_PROCESSORS,
     "requested_memory_kb": LARGEST_AMOUNT,
     "status": CANCELLED,
     "preceding_job": LONGEST_S,
@@ -143,7 +140,7 @@ def _load(sources: Sources) -> Loaded:
         if len(found):
             state.memory_mib = max(state.memory_mib, int(found["memory_mib"].to_numpy().max()))
             rows.add(_canonical(found, table.rules.action("parallel-job")))
-    machines = _machines(header, state.memory_mib)
+    machines = machines_of(header, state.memory_mib)
     largest = machines.max(0).tolist() if len(machines) else ()
     info = TraceInfo(format=FORMAT.name, reference=dict(zip(RESOURCES, largest, strict=False)))
     tasks = assemble(rows, table, info)
@@ -269,45 +266,6 @@ def _canonical(found: pl.DataFrame, parallel_job: str) -> pl.DataFrame:
         **{f"{REQUEST}{name}": (amounts[name] * cores).cast(pl.Int64) for name in RESOURCES},
         **columns,
     )
-
-
-_HEADER = re.compile(rb"^[ \t]*;[ \t]*(MaxNodes|MaxProcs|UnixStartTime)[ \t]*:[ \t]*(\d{1,12})\b")
-
-
-def read_header(path: Path) -> dict[str, int]:
-    """Return the numbers of a log's header comments that matter here; the first of a kind counts.
-
-    Raises:
-        TraceError: There is no such file, or it is not text.
-    """
-    found: dict[str, int] = {}
-    content = unpacked(path, lambda _: None)
-    try:
-        first = next(content, b"")
-    except CutShort:
-        return found
-    finally:
-        content.close()  # type: ignore[attr-defined]  # a generator
-    for line in first.splitlines():
-        if line.strip() and not line.lstrip().startswith(b";"):
-            break
-        if match := _HEADER.match(line):
-            found.setdefault(match[1].decode(), int(match[2]))
-    return found
-
-
-def _machines(header: dict[str, int], memory_mib: int) -> np.ndarray:
-    """Return the machines (M, R) of a header; none if it does not tell their number.
-
-    MaxProcs are shared out among MaxNodes machines; without MaxProcs a machine has one.
-    """
-    n_machines = header.get("MaxNodes", 0)
-    n_processors = header.get("MaxProcs", n_machines)
-    if not 1 <= n_machines <= n_processors <= _MOST_PROCESSORS:
-        return np.zeros((0, len(RESOURCES)), np.int64)
-    processors = np.full(n_machines, n_processors // n_machines, np.int64)
-    processors[: n_processors % n_machines] += 1
-    return np.column_stack([1000 * processors, np.maximum(1, memory_mib) * processors])
 
 
 FORMAT = Format(

@@ -192,10 +192,9 @@ def read_info(file: Path) -> tuple[TraceInfo, tuple[str, ...]]:
     try:
         info = TraceInfo.model_validate_json(text)
     except ValidationError as error:
-        problem = error.errors()[0]
-        raise TraceError(
-            f"{file}: metadata {'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-        ) from None
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise TraceError(f"{file}: metadata {where}: {first['msg']}") from None
     if info.version != 2:
         raise TraceError(f"{file}: version {info.version} of the task table, expected 2")
     resources = tuple(n.removeprefix(REQUEST) for n in names if n.startswith(REQUEST))

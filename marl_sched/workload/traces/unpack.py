@@ -1,4 +1,4 @@
-"""The bytes of a file as it was published: plain, .gz, .bz2, .xz, or the one member of a .tar of it.
+"""The bytes of a file as published: plain, .gz, .bz2, .xz, or the one member of a .tar of it.
 
 Files are recognised by their first bytes, not by their names.
 """

@@ -16,7 +16,7 @@ from marl_sched.workload.traces.formats import Sources
 from marl_sched.workload.traces.lines import TextColumns, read_text
 from marl_sched.workload.traces.machine_tables import Background, read_containers
 from marl_sched.workload.traces.rules import DROP_ROW, KEEP, Rule
-from marl_sched.workload.traces.values import LONGEST_S, number
+from marl_sched.workload.traces.values import LONGEST_S, with_numbers
 
 MACHINE_USAGE = "machine_usage"
 CONTAINER_USAGE = "container_usage"
@@ -111,8 +111,8 @@ def _read(sources: Sources, name: str, ids: pl.Series) -> FittedCurves | None:
 
 def _usable(block: pl.DataFrame, tests: dict[str, pl.Expr], table: TableAccount) -> pl.DataFrame:
     is_empty = pl.any_horizontal(pl.col(name).is_null() for name in _USED)
-    numbers = (number(name) for name in (*_USED, "disk_io_percent"))
-    usable = table.sort_out(block.with_columns(*numbers, is_empty=is_empty), tests)
+    frame = with_numbers(block.with_columns(is_empty=is_empty), (*_USED, "disk_io_percent"))
+    usable = table.sort_out(frame, tests)
     table.rows_kept += len(usable)
     return usable.select(
         "series",

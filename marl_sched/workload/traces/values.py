@@ -1,5 +1,7 @@
 """Values of text columns as numbers; what is no number, or not finite, is null."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
 LONGEST_S = 2.0**33
@@ -14,6 +16,14 @@ def number(column: str) -> pl.Expr:
     """Return a String column as Float64."""
     value = pl.col(column).cast(pl.Float64, strict=False)
     return pl.when(value.is_finite()).then(value).alias(column)
+
+
+def with_numbers(frame: pl.DataFrame, columns: Sequence[str]) -> pl.DataFrame:
+    """Return a frame with String columns as `number` has them; parses each value once only."""
+    parsed = frame.with_columns(pl.col(name).cast(pl.Float64, strict=False) for name in columns)
+    return parsed.with_columns(
+        pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in columns
+    )
 
 
 def is_bad(column: str, low: float, high: float) -> pl.Expr:

@@ -22,6 +22,7 @@ EVENTS = """0,1,add,,64,0.6899697150104833,1
 0,3,add,,64,0.6899697150104833,0.9
 9000,3,softerror,machine_fail,0,0,0
 """
+MANY = "".join(f"{job}5,{job}99,{job},1,2,Terminated,50,0.016\n" for job in range(1, 9))
 SMALL = "100,160,1,1,2,Terminated,50,0.016\n"
 
 
@@ -219,7 +220,7 @@ def test_instances_alone_are_refused():
 
 @pytest.mark.parametrize("name", ["batch_task.csv", "server_event.csv"])
 def test_table_without_usable_row_is_refused(name):
-    for content in ("", "\n", "a,b\n"):
+    for content in ("", "\n", "a,b\n", ",,,,,,,\n", ",,,,,,\n"):
         with pytest.raises(TraceError, match=r"none of \d rows is"):
             convert_tables("alibaba-v2017", {name: content})
 
@@ -235,7 +236,7 @@ def test_published_archive_is_read():
 
 
 @settings(max_examples=60, deadline=None)
-@given(damaged(TASKS * 2), damaged(INSTANCES * 2), damaged(EVENTS))
+@given(damaged(TASKS + MANY), damaged(INSTANCES * 2), damaged(EVENTS))
 def test_damaged_rows_are_counted(task_rows, instances, events):
     survives(
         "alibaba-v2017",
@@ -244,6 +245,6 @@ def test_damaged_rows_are_counted(task_rows, instances, events):
 
 
 @settings(max_examples=60, deadline=None)
-@given(damaged_bytes(TASKS), damaged_bytes(INSTANCES))
+@given(damaged_bytes(TASKS + MANY), damaged_bytes(INSTANCES))
 def test_damaged_bytes_are_counted(task_rows, instances):
     survives("alibaba-v2017", {"batch_task.csv": task_rows, "batch_instance.csv": instances})

@@ -24,6 +24,7 @@ m2,V100,96,384,8
 m3,P100,64,512,2
 m4,V100,96,384,8
 """
+MANY = "".join(f"j{i},w,1.0,Terminated,{i}10.0,{i}99.0,600.0,1,50.0,\n" for i in range(3, 9))
 ONE = "j1,worker,1.0,Terminated,1020.0,1900.0,400.0,10,50.0,\n"
 
 
@@ -137,6 +138,12 @@ def test_task_is_kept_and_counted_and_goes_if_asked(rule, row):
     assert account.dropped == {rule: 1}
 
 
+def test_table_without_usable_row_is_refused():
+    for row in ("", "\n", ",x,1.0,Terminated,1010.0,1900.0,600.0,1,,\n"):
+        with pytest.raises(TraceError, match=r"none of \d rows is usable"):
+            convert(tasks=row)
+
+
 def test_failed_task_is_kept_if_asked():
     outcome = convert("task-failed=keep", tasks=ONE.replace("Terminated", "Failed"))
     assert outcome.table.duration_s[0, 0] == 880
@@ -230,7 +237,7 @@ def test_header_files_are_no_tables():
 
 
 @settings(max_examples=60, deadline=None)
-@given(damaged(TASKS * 2), damaged(JOBS), damaged(INSTANCES), damaged(MACHINES))
+@given(damaged(TASKS + MANY), damaged(JOBS), damaged(INSTANCES), damaged(MACHINES))
 def test_damaged_rows_are_counted(tasks, jobs, instances, machines):
     survives(
         "alibaba-v2020",
@@ -244,7 +251,7 @@ def test_damaged_rows_are_counted(tasks, jobs, instances, machines):
 
 
 @settings(max_examples=60, deadline=None)
-@given(damaged_bytes(TASKS * 2), damaged_bytes(JOBS))
+@given(damaged_bytes(TASKS + MANY), damaged_bytes(JOBS))
 def test_damaged_bytes_are_counted(tasks, jobs):
     survives("alibaba-v2020", {"pai_task_table.csv": tasks, "pai_job_table.csv": jobs})
 

@@ -6,7 +6,7 @@ Shapes: J jobs, T tasks (a job's are contiguous), P edges.
 import numpy as np
 from numpy.typing import NDArray
 
-from marl_sched.kernel_cache import kernel
+from marl_sched.kernel_cache import inlined, kernel
 
 Int = NDArray[np.int64]
 
@@ -16,14 +16,16 @@ CHECKED, EARLY = range(2)
 """Slots of `totals`: edges with times at both ends, and those whose child starts too early."""
 KEEP_EDGE, DROP_EDGE, DROP_JOB = range(3)
 """What is done about an edge whose child starts before its parent ends."""
+_FEW = 32
+"""Tasks of a job that are sorted without making an array."""
 
 
 @kernel
-def check_dags(
+def check_dags(  # noqa: C901, PLR0913  # one pass; a kernel takes arrays, not objects
     job_start: Int,
     key: Int,
-    edge_start: Int,
-    edge_end: Int,
+    name: NDArray[np.uint32],
+    name_start: Int,
     numbers: Int,
     begin_s: Int,
     finish_s: Int,
@@ -32,8 +34,9 @@ def check_dags(
     rule: NDArray[np.uint8],
     parents: Int,
     n_parents: Int,
+    job_edges: Int,
     totals: Int,
-) -> int:
+) -> None:
     """Find every task's parents within its job; give each task that must go the number of a rule.
 
     If any task of a job goes, all do. Parents are found by number; a task that goes for another
@@ -43,8 +46,8 @@ def check_dags(
         job_start: (J + 1,) tasks of job j are job_start[j] : job_start[j + 1].
         key: (T,) the task's number in its job, >= 0; below 0 a task without a number, equal for
             equal names.
-        edge_start: (T,) the numbers of task t's parents are numbers[edge_start[t] : edge_end[t]].
-        edge_end: (T,).
+        name: (T,) code of the task's name.
+        name_start: Parents of the name c are numbers[name_start[c] : name_start[c + 1]].
         numbers: Numbers of parents; one that is given twice is one edge, but counts twice.
         begin_s: (T,) start of the task, < 0 if unknown, or (0,).
         finish_s: (T,) its end, < 0 if unknown, or (0,).
@@ -53,30 +56,33 @@ def check_dags(
         rule: (T,) on entry the rule that a task breaks by itself or 0, on return the final one.
         parents: (P,) written: positions within the job, one task after the other.
         n_parents: (T,) written: how many of them a task has.
+        job_edges: (J + 1,) written: where each job's edges start in `parents`.
         totals: (2,) added to: CHECKED, EARLY.
-
-    Returns:
-        Number of edges written.
     """
     n_edges = 0
+    job_edges[0] = 0
     largest = 0
     for j in range(len(job_start) - 1):
         largest = max(largest, job_start[j + 1] - job_start[j])
     waiting = np.zeros(largest, np.int64)
+    order = np.zeros(largest, np.int64)
     for j in range(len(job_start) - 1):
         first, last = job_start[j], job_start[j + 1]
         n = last - first
         edges_of_job = n_edges
-        order = np.argsort(key[first:last], kind="mergesort")
-        is_broken = False
+        if n <= _FEW:
+            _sort_few(key, first, n, order)
+        else:
+            order[:n] = np.argsort(key[first:last], kind="mergesort")
+        is_broken, is_ascending, is_descending = False, True, True
         for i in range(1, n):
             row = first + order[i]
             if key[row] == key[first + order[i - 1]] and rule[row] == 0:
                 rule[row] = codes[DUPLICATE]
         for row in range(first, last):
             n_parents[row] = 0
-            for edge in range(edge_start[row], edge_end[row]):
-                position = _find(key, first, order, numbers[edge])
+            for edge in range(name_start[name[row]], name_start[name[row] + 1]):
+                position = _find(key, first, n, order, numbers[edge])
                 if position < 0:
                     if rule[row] == 0:
                         rule[row] = codes[PARENT_MISSING]
@@ -95,8 +101,11 @@ def check_dags(
                     parents[n_edges] = position
                     n_edges += 1
                     n_parents[row] += 1
+                    is_ascending = is_ascending and numbers[edge] < key[row]
+                    is_descending = is_descending and numbers[edge] > key[row]
             is_broken = is_broken or rule[row] != 0
-        if not is_broken and n_edges > edges_of_job:
+        # Edges that all go from smaller to larger numbers, or all the other way, are no cycle.
+        if not is_broken and not is_ascending and not is_descending:
             is_broken = _mark_cycles(
                 parents[edges_of_job:n_edges],
                 n_parents[first:last],
@@ -110,26 +119,37 @@ def check_dags(
                 n_parents[row] = 0
                 if rule[row] == 0:
                     rule[row] = codes[INCOMPLETE]
-    return n_edges
+        job_edges[j + 1] = n_edges
 
 
-@kernel
-def _find(key: Int, first: int, order: Int, number: int) -> int:
-    """Return the position in the job of the first task with a number, or -1."""
-    low, high = 0, len(order)
+@inlined
+def _sort_few(key: Int, first: int, n: int, order: Int) -> None:
+    """Write the rows 0 .. n - 1 of a job by ascending key; of equal keys, the first comes first."""
+    for row in range(n):  # by insertion
+        at = row
+        while at > 0 and key[first + order[at - 1]] > key[first + row]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = row
+
+
+@inlined
+def _find(key: Int, first: int, n: int, order: Int, number: int) -> int:
+    """Return the position in a job of n tasks of the first one with a number, or -1."""
+    low, high = 0, n
     while low < high:
         middle = (low + high) // 2
         if key[first + order[middle]] < number:
             low = middle + 1
         else:
             high = middle
-    if low < len(order) and key[first + order[low]] == number:
+    if low < n and key[first + order[low]] == number:
         return int(order[low])
     return -1
 
 
 @kernel
-def _mark_cycles(
+def _mark_cycles(  # noqa: C901  # plain loops, in one pass
     parents: Int, n_parents: Int, waiting: Int, code: int, rule: NDArray[np.uint8]
 ) -> bool:
     """Give the rule `code` to the tasks of one job that never become ready; return if any.
