@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 
 from marl_sched.statistics import BEST_FIXED, KUBE_DEFAULT, TUNED, Row
 
-_WIDTH = 9.0
+WIDTH = 9.0
 _DPI = 110
-_INK = "#333333"
+INK = "#333333"
 _LEARNED, _TUNED, _KUBE, _BEST, _OTHER = "#D55E00", "#0072B2", "#CC79A7", "#009E73", "#9A9A9A"
 _LINE_STYLES = {KUBE_DEFAULT: (_KUBE, ":"), BEST_FIXED: (_BEST, "-."), TUNED: (_TUNED, "--")}
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 10,
     "axes.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": _INK,
-    "xtick.color": _INK,
-    "ytick.color": _INK,
+    "axes.edgecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
 }
 
 
@@ -60,8 +60,8 @@ def plot_learning_curve(
         baselines: Baseline -> its objective on the same validation episodes.
         path: The file to write.
     """
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, 4.0), layout="constrained")
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 4.0), layout="constrained")
         axes = figure.subplots()
         for number, (name, points) in enumerate(curves.items()):
             rounds, values = [p[0] for p in points], [p[1] for p in points]
@@ -79,7 +79,7 @@ def plot_learning_curve(
         axes.grid(axis="y", color="#DDDDDD")
         axes.set_axisbelow(True)
         figure.legend(frameon=False, loc="outside lower center", ncols=6)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def _draw_baselines(axes: Any, baselines: Mapping[str, float]) -> None:
@@ -102,8 +102,8 @@ def plot_bars(
     n_columns = min(4, len(panels))
     n_lines = -(-len(panels) // n_columns)
     height = n_lines * (0.25 * len(policies) + 0.75)
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(n_lines, n_columns, sharey=True, squeeze=False)
         for axes, (title, rows) in zip(grid.flat, panels, strict=False):
             by_policy = {row.policy: row for row in rows}
@@ -113,7 +113,7 @@ def plot_bars(
             axes.set_visible(False)
         grid[0, 0].set_yticks(range(len(policies)), policies)
         grid[0, 0].set_ylim(len(policies) - 0.4, -0.6)
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def _draw_bars(axes: Any, rows: Sequence[Row], rules: Sequence[str]) -> None:
@@ -128,7 +128,7 @@ def _draw_bars(axes: Any, rows: Sequence[Row], rules: Sequence[str]) -> None:
         xerr=errors,
         color=colors,
         height=0.72,
-        error_kw={"ecolor": _INK, "elinewidth": 1.2, "capsize": 2},
+        error_kw={"ecolor": INK, "elinewidth": 1.2, "capsize": 2},
     )
     axes.xaxis.set_major_locator(MaxNLocator(3))
     axes.tick_params(axis="y", length=0)
@@ -156,8 +156,8 @@ def plot_utilization(
     index, name = resource
     first = next(iter(recordings.values()))
     n_zones = len(first.zones)
-    with rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH, 1.0 + 1.6 * n_zones), layout="constrained")
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 1.0 + 1.6 * n_zones), layout="constrained")
         grid = figure.subplots(n_zones, len(recordings), sharex=True, squeeze=False)
         for column, (policy, recording) in enumerate(recordings.items()):
             for line, zone in enumerate(recording.zones):
@@ -172,7 +172,7 @@ def plot_utilization(
             grid[-1, column].set_xlabel("time (min)")
         bar = figure.colorbar(image, ax=grid, fraction=0.03, pad=0.01)
         bar.set_label(f"{name} utilization")
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def _draw_heat_map(axes: Any, share: NDArray[np.float64], window_s: float) -> Any:
@@ -200,16 +200,16 @@ def plot_offloads(recordings: Mapping[str, Recording], path: Path) -> None:
     """
     n_zones = len(next(iter(recordings.values())).zones)
     largest = max(1, *(int(recording.offloads.max()) for recording in recordings.values()))
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         height = 1.3 + 0.55 * max(3, n_zones)
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         grid = figure.subplots(1, len(recordings), squeeze=False)[0]
         for axes, (policy, recording) in zip(grid, recordings.items(), strict=True):
             _draw_matrix(axes, recording, largest)
             axes.set_title(f"{policy}: {int(recording.offloads.sum())} offloads", loc="left")
             axes.set_xlabel("to")
         grid[0].set_ylabel("from")
-        _save(figure, path)
+        save_figure(figure, path)
 
 
 def _draw_matrix(axes: Any, recording: Recording, largest: int) -> None:
@@ -225,11 +225,12 @@ def _draw_matrix(axes: Any, recording: Recording, largest: int) -> None:
             is_own = line == column
             text = "-" if is_own else str(counts[line, column])
             is_dark = not is_own and counts[line, column] > 0.75 * largest
-            color = "white" if is_dark else _INK
+            color = "white" if is_dark else INK
             axes.text(column, line, text, ha="center", va="center", color=color)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as PNG, in one step."""
     temporary = path.with_name(f"{path.name}.tmp")
     figure.savefig(temporary, format="png", dpi=_DPI)
     temporary.replace(path)

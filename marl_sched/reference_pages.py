@@ -1,10 +1,11 @@
-"""Write docs/metrics.md and docs/observation.md: `python -m marl_sched.reference_pages metrics`."""
+"""Write pages of docs/ from the code: `python -m marl_sched.reference_pages metrics`."""
 
 import sys
 from collections.abc import Callable, Iterable
 
 from marl_sched.cluster.metrics import DEFINITIONS
 from marl_sched.observation import COLUMNS, LIMIT, Layout
+from marl_sched.workload.traces.reference import trace_formats_page
 
 _METRICS = """\
 # Metrics
@@ -31,7 +32,10 @@ Whatever an agent knows of a peer is the peer's last digest, plus what was sent 
 says which candidates may be picked. All features are float32, clipped to [-{LIMIT:g}, {LIMIT:g}].
 
 Columns per resource are named `NAME:RESOURCE`, as in `free_share:cpu_milli`, and stand behind the
-plain ones: all resources of the first name, then of the next. Durations are known as
+plain ones: all resources of the first name, then of the next. A resource that a machine or peer
+does not have counts as one unit of which none is free: its columns are 0, and `free_share_after` is
+below 0 for an instance that asks for it. Means and standard deviations are over the machines that
+have the resource. Durations are known as
 `duration_knowledge` says: the *known mean* is the type's, the task's own, or one for all.
 """
 _TITLES = {
@@ -63,7 +67,11 @@ def observation_page() -> str:
     return "\n".join(sections)
 
 
-PAGES: dict[str, Callable[[], str]] = {"metrics": metrics_page, "observation": observation_page}
+PAGES: dict[str, Callable[[], str]] = {
+    "metrics": metrics_page,
+    "observation": observation_page,
+    "trace-formats": trace_formats_page,
+}
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
