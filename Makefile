@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 KERNELS := $(shell find marl_sched -path '*kernel*' -name '*.py')
 
-.PHONY: setup demo test lint format docs clean
+.PHONY: setup demo test lint format docs proto clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.kernels
@@ -31,7 +31,13 @@ docs: .venv/.installed
 	$(BIN)/marl-sched show-config --schema > docs/config.schema.json
 	$(BIN)/python -m marl_sched.reference_pages metrics > docs/metrics.md
 	$(BIN)/python -m marl_sched.reference_pages observation > docs/observation.md
+	$(BIN)/python -m marl_sched.reference_pages trace-formats > docs/trace-formats.md
 	$(BIN)/python -m marl_sched.results > docs/results.md
+
+# The code of the protocols between processes; a test fails when it is stale.
+proto: .venv/.installed
+	$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+	  zones/proto/*.proto
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
