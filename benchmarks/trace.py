@@ -10,6 +10,7 @@ The tables are made once if `--folder` is given; they take 0.9 GB there.
 """
 
 import gzip
+import resource
 import shutil
 import subprocess
 import sys
@@ -177,7 +178,8 @@ def make_tables(folder: Path, n_tasks: int, n_instances: int) -> dict[str, Path]
 
 
 def converted(folder: Path, *sources: Path) -> dict[str, float]:
-    """Convert in a new process; return rows, rows per second and the largest resident memory."""
+    """Convert in a new process; return rows, times and the largest resident memory."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", CONVERT, str(folder / "out.parquet"), *map(str, sources)],
@@ -186,12 +188,14 @@ def converted(folder: Path, *sources: Path) -> dict[str, float]:
         check=False,
     )
     wall_s = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode != 0:
         raise RuntimeError(done.stderr)
     n_rows, peak_kib = map(int, done.stdout.split())
     return {
         "rows": n_rows,
         "wall_s": wall_s,
+        "cpu_s": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
         "rows_per_s": n_rows / wall_s,
         "peak_gb": peak_kib * 1024 / 1e9,
     }

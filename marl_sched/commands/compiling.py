@@ -9,6 +9,7 @@ import typer
 from federation.local_run import train
 from marl_sched import kernel_cache
 from marl_sched.config import Experiment
+from marl_sched.workload.traces.convert import Conversion, convert
 
 
 def compile_kernels() -> None:
@@ -25,9 +26,19 @@ def compile_kernels() -> None:
     # Whatever a training run meets is compiled, with the types it meets there.
     with tempfile.TemporaryDirectory() as folder:
         train(_tiny(), Path(folder) / "run")
+        _convert_tiny(Path(folder))
     kernel_cache.mark_warm()
     typer.echo(
         f"compiled in {time.monotonic() - start:.0f} s: {kernel_cache.CACHE_FOLDER}", err=True
+    )
+
+
+def _convert_tiny(folder: Path) -> None:
+    """Convert a trace of one job of two tasks."""
+    rows = ["M1,1,j_1,1,Terminated,10,20,100,0.5", "R2_1,1,j_1,1,Terminated,20,30,100,0.5"]
+    (folder / "batch_task.csv").write_text("\n".join(rows), encoding="utf-8")
+    convert(
+        Conversion("alibaba-v2018", (str(folder / "batch_task.csv"),), folder / "tasks.parquet")
     )
 
 

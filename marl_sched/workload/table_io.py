@@ -13,6 +13,7 @@ import polars as pl
 
 from marl_sched.errors import TraceError
 from marl_sched.workload.assembly import offsets, ranks
+from marl_sched.workload.parquet_pages import check_pages, whole_parquet
 from marl_sched.workload.table import InstanceTable, Int
 
 _TASK_COLUMNS = {
@@ -112,11 +113,9 @@ def read_frame(path: Path, schema: dict[str, pl.DataType]) -> pl.DataFrame:
     if not path.is_file():
         problem = "not a file" if path.exists() else "no such file"
         raise TraceError(f"{path}: {problem}, expected a Parquet table")
-    try:
+    check_pages(path)
+    with whole_parquet(path):
         frame = pl.read_parquet(path)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise TraceError(f"{path}: not a whole Parquet file: {reason}") from None
     if list(frame.schema.items()) != list(schema.items()):
         problem = _column_problem(dict(frame.schema), schema)
         raise TraceError(f"{path}: other columns than expected: {problem}")

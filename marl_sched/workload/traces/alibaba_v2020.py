@@ -25,7 +25,6 @@ from marl_sched.workload.traces.formats import Format, Loaded, Sources, TableSpe
 from marl_sched.workload.traces.gpu_machines import (
     MILLI_PER_GPU,
     MOST_GPUS,
-    NO_FAILURE_DOMAIN,
     RESOURCES,
     gpu_zones,
     largest_machine,
@@ -122,7 +121,6 @@ _RULES = (
     *JOB_RULES,
     *V2020_INSTANCE_RULES,
     *MACHINE_RULES,
-    NO_FAILURE_DOMAIN,
 )
 
 

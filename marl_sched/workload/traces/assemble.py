@@ -35,8 +35,8 @@ from marl_sched.files import naming
 from marl_sched.workload.assembly import offsets
 from marl_sched.workload.table import Int
 from marl_sched.workload.traces.account import N_ROWS, RULE, TableAccount, drop_whole_jobs
+from marl_sched.workload.traces.job_groups import Jobs, grouped, segments, sorted_by
 from marl_sched.workload.traces.kernels import dag
-from marl_sched.workload.traces.kernels.segments import fill_segments
 from marl_sched.workload.traces.rules import DROP_JOB, JOB_INCOMPLETE, Rule
 from marl_sched.workload.traces.tasks import DURATIONS, REQUEST, USES, TraceInfo, metadata
 from marl_sched.workload.traces.tasks import task_schema as schema_of
@@ -214,25 +214,25 @@ def assemble(rows: TaskRows, table: TableAccount, info: TraceInfo) -> AssembledT
     job = rows.pop("job")
     if job is None or not len(job):
         raise TraceError(table.no_row_left())
-    jobs = _grouped(job)
-    rule = jobs.take(rows, RULE, np.uint8)
+    jobs = grouped(job)
+    rule = _column(rows, jobs, RULE, np.uint8)
     before = rule.copy()
     parents, n_parents, job_edges = _check(rows, jobs, rule, table)
-    n_rows = jobs.take(rows, N_ROWS, np.int64, default=1)
+    n_rows = _column(rows, jobs, N_ROWS, np.int64, default=1)
     if rows.names is not None:
         for name in ("duplicate", "parent-missing", "cycle"):
             is_new = (rule == table.rules.number(name)) & (before == 0)
             table.find(name, int(n_rows[is_new].sum()))
     table.settle(rule, n_rows)
     starts = jobs.start[:-1]
-    job_arrival_us = np.minimum.reduceat(jobs.take(rows, "arrival_us", np.int64), starts)
+    job_arrival_us = np.minimum.reduceat(_column(rows, jobs, "arrival_us", np.int64), starts)
     kept_jobs = np.flatnonzero(rule[starts] == 0)  # of a kept job all rows are kept
     if not len(kept_jobs):
         raise TraceError(table.no_row_left())
-    kept_jobs = kept_jobs[np.argsort(job_arrival_us[kept_jobs], kind="stable")]
+    kept_jobs = sorted_by(kept_jobs, job_arrival_us[kept_jobs])
     counts = np.diff(jobs.start)[kept_jobs]
-    chosen = _segments(starts[kept_jobs], counts)  # rows by job, in the final order
-    edges = _segments(job_edges[kept_jobs], np.diff(job_edges)[kept_jobs])
+    chosen = segments(starts[kept_jobs], counts)  # rows by job, in the final order
+    edges = segments(job_edges[kept_jobs], np.diff(job_edges)[kept_jobs])
     columns: dict[str, NDArray[np.generic]] = {
         "job": np.repeat(np.arange(len(kept_jobs), dtype=np.uint32), counts),
         "arrival_us": np.repeat(job_arrival_us[kept_jobs], counts),
@@ -247,54 +247,16 @@ def assemble(rows: TaskRows, table: TableAccount, info: TraceInfo) -> AssembledT
     )
 
 
-@dataclass(frozen=True)
-class _Jobs:
-    """Rows grouped by job; jobs are in the order of their first rows, rows of a job in theirs.
-
-    Attributes:
-        order: (T,) rows in that order; None: they stand so already.
-        start: (J + 1,) where the jobs start.
-    """
-
-    order: Int | None
-    start: Int
-
-    def take(
-        self, rows: TaskRows, name: str, kind: type[_Number], default: int = 0
-    ) -> NDArray[_Number]:
-        """Take a column out of the rows, in order (T,)."""
-        column = rows.pop(name, kind)
-        if column is None:
-            return np.full(self.start[-1], default, kind)
-        return column if self.order is None else column[self.order]
-
-
-def _grouped(job: NDArray[np.generic]) -> _Jobs:
-    """Group rows by their jobs (T,). Traces have most jobs in one piece: pieces are sorted only."""
-    start = np.append(0, np.flatnonzero(job[1:] != job[:-1]) + 1)  # of the pieces
-    grouped = np.sort(job[start])
-    if (grouped[1:] != grouped[:-1]).all():
-        return _Jobs(None, np.append(start, len(job)))
-    by_job = np.argsort(job[start], kind="stable")
-    is_first = np.append(True, grouped[1:] != grouped[:-1])
-    first_piece = np.empty(len(start), np.int64)  # of each piece's job
-    first_piece[by_job] = by_job[is_first][np.cumsum(is_first) - 1]
-    pieces = np.argsort(first_piece, kind="stable")
-    counts = np.diff(start, append=len(job))[pieces]
-    is_new_job = np.diff(first_piece[pieces], prepend=-1) != 0
-    job_start = offsets(counts)[:-1][is_new_job]
-    return _Jobs(_segments(start[pieces], counts), np.append(job_start, len(job)))
-
-
-def _segments(starts: Int, counts: Int) -> Int:
-    """Return the rows of the segments start[i] : start[i] + count[i], one after the other."""
-    rows = np.empty(int(counts.sum()), np.int64)
-    fill_segments(starts, counts, rows)
-    return rows
+def _column(
+    rows: TaskRows, jobs: Jobs, name: str, kind: type[_Number], default: int = 0
+) -> NDArray[_Number]:
+    """Take a column out of the rows, in the order of the jobs (T,)."""
+    column = jobs.take(rows.pop(name, kind))
+    return np.full(jobs.start[-1], default, kind) if column is None else column
 
 
 def _check(
-    rows: TaskRows, jobs: _Jobs, rule: NDArray[np.uint8], table: TableAccount
+    rows: TaskRows, jobs: Jobs, rule: NDArray[np.uint8], table: TableAccount
 ) -> tuple[Int, Int, Int]:
     """Settle the rule (T,) of every row, in place, and find the edges.
 
@@ -310,7 +272,7 @@ def _check(
         none = np.zeros(0, np.int64)
         return none, np.zeros(len(rule), np.int64), np.zeros(len(jobs.start), np.int64)
     start, numbers = rows.names.parents()
-    name = jobs.take(rows, "name", np.uint32)
+    name = _column(rows, jobs, "name", np.uint32)
     has_times = "begin_s" in list(rows.rest())
     parents = np.empty(int(np.diff(start)[name].sum()), np.int64)
     n_parents, totals = np.zeros(len(rule), np.int64), np.zeros(2, np.int64)
@@ -324,12 +286,12 @@ def _check(
     job_edges = np.zeros(len(jobs.start), np.int64)
     dag.check_dags(
         jobs.start,
-        jobs.take(rows, "key", np.int64),
+        _column(rows, jobs, "key", np.int64),
         name,
         start,
         numbers,
-        jobs.take(rows, "begin_s", np.int64) if has_times else none,
-        jobs.take(rows, "finish_s", np.int64) if has_times else none,
+        _column(rows, jobs, "begin_s", np.int64) if has_times else none,
+        _column(rows, jobs, "finish_s", np.int64) if has_times else none,
         codes,
         _EARLY[rules.action("child-before-parent")],
         rule,

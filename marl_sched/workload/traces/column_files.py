@@ -5,7 +5,8 @@ from pathlib import Path
 
 import polars as pl
 
-from marl_sched.errors import TraceError
+from marl_sched.errors import TraceError, printable
+from marl_sched.workload.parquet_pages import check_pages, whole_parquet
 from marl_sched.workload.traces.account import TableAccount
 from marl_sched.workload.traces.column_mapping import ListParents, Mapping, TextFile
 from marl_sched.workload.traces.lines import TextColumns, read_text
@@ -44,25 +45,25 @@ def _read_parquet(
     path: Path, columns: Sequence[str], separator: str, table: TableAccount
 ) -> Iterator[pl.DataFrame]:
     table.files.append(path.name)
-    try:
+    check_pages(path)
+    with whole_parquet(path):
         source = pl.scan_parquet(path)
         schema = source.collect_schema()
         _check(path, columns, schema)
         n_rows = int(source.select(pl.len()).collect().item())
         texts = [_text(name, schema[name], separator) for name in columns]
-        for first in range(0, n_rows, _BLOCK):
+    for first in range(0, n_rows, _BLOCK):
+        with whole_parquet(path):
             frame = source.select(columns).slice(first, _BLOCK).select(texts).collect()
-            table.rows_read += len(frame)
-            yield frame
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise TraceError(f"{path}: not a whole Parquet file: {reason}") from None
+        table.rows_read += len(frame)
+        yield frame
 
 
 def _check(path: Path, columns: Sequence[str], schema: pl.Schema) -> None:
     if missing := [name for name in columns if name not in schema]:
         raise TraceError(
-            f"{path}: no column {', '.join(missing)} among {', '.join(schema.names())}"[:500]
+            f"{path}: no column {', '.join(missing)} among "
+            f"{printable(', '.join(schema.names())[:300])}"
         )
     for name in columns:
         kind = schema[name]

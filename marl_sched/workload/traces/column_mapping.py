@@ -14,7 +14,7 @@ from pydantic_core import PydanticCustomError
 from marl_sched.config.base import WHOLE_FILE, Model, Name, Positive, PositiveInt
 from marl_sched.config.messages import problems
 from marl_sched.config.yaml_text import parse_yaml, show_value
-from marl_sched.errors import ConfigError, TraceError
+from marl_sched.errors import ConfigError, TraceError, printable
 from marl_sched.workload.traces.column_checks import ALWAYS_ASKED, mapping_problems
 
 _MAX_BYTES = 1 << 20
@@ -230,5 +230,4 @@ def load_mapping(path: Path) -> Mapping:
     except ValidationError as error:
         found = problems(error, Mapping)
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    message = f"{path}: {found[0]}{more}"
-    raise TraceError("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
+    raise TraceError(printable(f"{path}: {found[0]}{more}"))

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from marl_sched.errors import TraceError
+from marl_sched.errors import TraceError, printable
 from marl_sched.workload.table import Int
 from marl_sched.workload.traces.account import TableAccount
 from marl_sched.workload.traces.rules import DROP_ROW, KEEP, STOP, Rule
@@ -38,6 +38,7 @@ LINE_RULES = (
 
 _BLOCK = 16 << 20
 _LONGEST_LINE = 1 << 20
+_LONGEST_SHOWN = 300
 _T = TypeVar("_T")
 
 
@@ -80,13 +81,19 @@ def read_text(
             is cut short (unless the rule `file-cut-short` is turned to `keep`).
     """
     table.files.append(path.name)
-    blocks = _ahead(_blocks(path, columns, table, on_bytes))
+    yield from _ahead(_frames(path, columns, table, on_bytes))
+
+
+def _frames(
+    path: Path, columns: TextColumns, table: TableAccount, on_bytes: Callable[[int], None]
+) -> Iterator[pl.DataFrame]:
     layout: _Layout | None = None
-    for block in blocks:
+    for block in _blocks(path, columns, table, on_bytes):
+        rest = block
         if layout is None:
-            layout, block = _layout(path, columns, block)  # noqa: PLW2901 - less its header
-        if block:
-            frame = _parse(block, layout, table)
+            layout, rest = _layout(path, columns, block)
+        if rest:
+            frame = _parse(rest, layout, table)
             if len(frame):
                 yield frame
 
@@ -157,7 +164,8 @@ def _layout(path: Path, columns: TextColumns, block: bytes) -> tuple[_Layout, by
     required = wanted if columns.required is None else columns.required
     if missing := [name for name in required if name not in values]:
         raise TraceError(
-            f"{path}: no column {', '.join(missing)} in the header {', '.join(values)}"[:500]
+            f"{path}: no column {', '.join(missing)} in the header "
+            f"{printable(', '.join(values)[:_LONGEST_SHOWN])}"
         )
     for name in columns.names:
         if values.count(name) > 1:

@@ -8,6 +8,7 @@ Alibaba Cloud, SoCC 2019, doi 10.1145/3357223.3362710.
 
 import polars as pl
 
+from marl_sched.errors import TraceError
 from marl_sched.workload.traces.account import RULE
 from marl_sched.workload.traces.alibaba_units import (
     JOB_MISSING,
@@ -113,6 +114,8 @@ def arrival_differs() -> pl.Expr:
 
 
 def _load(sources: Sources) -> Loaded:
+    if "tasks" not in sources.files:
+        raise TraceError(f"{sources.files['instances'][0]}: table instances needs tasks too")
     table = sources.account.table("tasks")
     names = TaskNames()
     rows = TaskRows(RESOURCES, names)

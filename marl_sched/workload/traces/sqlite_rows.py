@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from marl_sched.errors import TraceError
+from marl_sched.errors import TraceError, printable
 from marl_sched.workload.traces.account import TableAccount
 
 _MAGIC = b"SQLite format 3\0"
@@ -73,7 +73,7 @@ class Database:
                 while block := cursor.fetchmany(_BLOCK):
                     yield block
         except (sqlite3.Error, UnicodeError, OverflowError, MemoryError) as error:
-            reason = " ".join(str(error).split())[:200]
+            reason = printable(" ".join(str(error).split())[:200])
             raise TraceError(f"{self.path}: not a whole SQLite database: {reason}") from None
 
     def _connect(self) -> sqlite3.Connection:
@@ -89,5 +89,5 @@ class Database:
         if missing := [column for column in columns if column.lower() not in found]:
             raise TraceError(
                 f"{self.path}: the table {name} has no column {', '.join(missing)}, only "
-                f"{', '.join(found)}"[:500]
+                f"{printable(', '.join(found)[:300])}"
             )

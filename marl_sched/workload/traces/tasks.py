@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
 
 from marl_sched.errors import TraceError
 from marl_sched.workload.assembly import offsets, positions, ranks
+from marl_sched.workload.parquet_pages import check_pages, whole_parquet
 from marl_sched.workload.table import Float, Int
 from marl_sched.workload.table_io import read_frame
 from marl_sched.workload.validation import cyclic_tasks
@@ -178,12 +179,10 @@ def read_info(file: Path) -> tuple[TraceInfo, tuple[str, ...]]:
     if not file.is_file():
         problem = "not a file" if file.exists() else "no such file"
         raise TraceError(f"{file}: {problem}, expected a task table")
-    try:
+    check_pages(file)
+    with whole_parquet(file):
         text = pl.read_parquet_metadata(file).get(METADATA_KEY)
         names = pl.read_parquet_schema(file)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise TraceError(f"{file}: not a whole Parquet file: {reason}") from None
     if text is None:
         raise TraceError(
             f"{file}: not a task table, or one of an older version: convert the trace again with "

@@ -15,6 +15,7 @@ from typing import Any
 from marl_sched.errors import TraceError
 
 CHUNK = 4 << 20
+_PIECE = 16 << 20
 _TAR_MAGIC = slice(257, 262)
 _KNOWN: tuple[tuple[bytes, Callable[[], Any]], ...] = (
     (b"\x1f\x8b", lambda: zlib.decompressobj(31)),
@@ -82,33 +83,46 @@ def _decompressed(path: Path, on_bytes: Callable[[int], None]) -> Iterator[bytes
                     if not raw:
                         break
                     decompressor = make()
-                try:
-                    content = decompressor.decompress(raw)
-                except (zlib.error, OSError, lzma.LZMAError, EOFError) as error:
-                    raise CutShort(f"damaged: {error}") from None
+                yield from _pieces(decompressor, raw)
                 raw = decompressor.unused_data if decompressor.eof else b""
-                if content:
-                    yield content
             raw = file.read(CHUNK)
         if not decompressor.eof:
             raise CutShort("the end of the compressed data is missing")
+
+
+def _pieces(decompressor: Any, raw: bytes) -> Iterator[bytes]:
+    """Yield what a chunk unpacks to, in pieces: four MiB may hold thousands."""
+    while True:
+        try:
+            content = decompressor.decompress(raw, _PIECE)
+        except (zlib.error, OSError, lzma.LZMAError, EOFError) as error:
+            raise CutShort(f"damaged: {error}") from None
+        if content:
+            yield content
+        if decompressor.eof:
+            return
+        # zlib hands back what it has not looked at, the others keep it.
+        raw = getattr(decompressor, "unconsumed_tail", b"")
+        if not raw and getattr(decompressor, "needs_input", True) and len(content) < _PIECE:
+            return
 
 
 class _Stream(BufferedIOBase):
     """Chunks as a file that can be read forward only, which is all that tarfile's `r|` asks."""
 
     def __init__(self, first: bytes, chunks: Iterator[bytes]) -> None:
-        self._rest, self._chunks = first, chunks
+        self._chunk, self._at, self._chunks = first, 0, chunks
 
     def read(self, size: int | None = -1, /) -> bytes:
         parts, wanted = [], -1 if size is None else size
         while wanted:
-            if not self._rest:
-                self._rest = next(self._chunks, b"")
-                if not self._rest:
+            if self._at == len(self._chunk):
+                self._chunk, self._at = next(self._chunks, b""), 0
+                if not self._chunk:
                     break
-            part = self._rest if wanted < 0 else self._rest[:wanted]
-            self._rest = self._rest[len(part) :]
+            end = len(self._chunk) if wanted < 0 else self._at + wanted
+            part = self._chunk[self._at : end]
+            self._at += len(part)
             parts.append(part)
             wanted -= len(part) if wanted > 0 else 0
         return b"".join(parts)
