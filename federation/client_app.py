@@ -1,18 +1,33 @@
-"""The zone's side of a round: a Flower message in, a ZoneWorker's answer out."""
+"""The zone's side of a round: a Flower message in, a ZoneWorker's answer out.
+
+The same code answers over every transport. Where the worker comes from is the host's matter: in
+one process every zone has its own, a node of its own is told which zone it is.
+"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
+from federation.greeting import Hello, ZoneStatus, decode_hello, encode_status
 from federation.messages import ABORTED, FAILED, FATAL, decode_order, encode_report
 from federation.weights import unpack
-from marl_sched.errors import CheckpointError, ConfigError, ExchangeAborted, TraceError
-from zones.records import NetworkPair, RoundOrder, RoundReport
+from marl_sched.errors import (
+    CheckpointError,
+    ConfigError,
+    ExchangeAborted,
+    ExchangeError,
+    TraceError,
+)
+from zones.records import Invitation, NetworkPair, RoundOrder, RoundReport
 
 _logger = logging.getLogger(__name__)
+
+_SHARED: tuple[type[Exception], ...] = (ConfigError, TraceError, CheckpointError)
+"""Errors that all zones of one process would meet: they share configuration, traces and run."""
 
 
 class Worker(Protocol):
@@ -32,54 +47,167 @@ class Worker(Protocol):
         ...
 
 
-def make_client_app(worker: Worker, fatal: tuple[type[Exception], ...] = ()) -> ClientApp:
-    """Return the ClientApp of one zone.
+class JoinableExchange(Protocol):
+    """An exchange that a zone enters for one attempt at a time, like RemoteExchange."""
 
-    It answers `query` with the zone's name, `train` and `evaluate` with a report. What the worker
-    raises becomes an error reply whose code says whether trying again is of use.
+    def join(
+        self, invitation: Invitation, round_number: int, attempt: int, members: Sequence[str]
+    ) -> None:
+        """Meet the other members of an attempt."""
+        ...
+
+    def leave(self) -> None:
+        """Leave them; without effect for who is not there."""
+        ...
+
+
+class Host(Protocol):
+    """Has the worker of the zone that this node is."""
+
+    def greet(self, hello: Hello | None) -> ZoneStatus:
+        """Take what the ServerApp says, and say which zone this is."""
+        ...
+
+    def at_work(self, order: RoundOrder) -> AbstractContextManager[Worker]:
+        """Return the worker for an order, in the exchange of its attempt.
+
+        Raises:
+            MarlSchedError: The order is not for this node, or the worker cannot be made.
+        """
+        ...
+
+
+class FixedHost:
+    """A host of one worker that is there from the start."""
+
+    def __init__(self, worker: Worker, exchange: JoinableExchange | None = None) -> None:
+        """Host a worker.
+
+        Args:
+            worker: The zone.
+            exchange: Its exchange, if it has to be joined; orders then carry an invitation.
+        """
+        self._worker = worker
+        self._exchange = exchange
+
+    def greet(self, hello: Hello | None) -> ZoneStatus:
+        """Say which zone this is, and always will be."""
+        zone = self._worker.zone_name
+        epoch = hello.epoch if hello is not None and hello.zone == zone else 0
+        return ZoneStatus(name=zone, assigned=zone, epoch=epoch, is_ready=True)
+
+    @contextmanager
+    def at_work(self, order: RoundOrder) -> Iterator[Worker]:
+        """Yield the worker."""
+        with joined(self._exchange, order):
+            yield self._worker
+
+
+def make_client_app(
+    worker: Worker,
+    fatal: tuple[type[Exception], ...] = (),
+    exchange: JoinableExchange | None = None,
+) -> ClientApp:
+    """Return the ClientApp of one zone among others in one process.
 
     Args:
         worker: The zone.
         fatal: Errors that every other zone would meet too, beside those of our own.
+        exchange: The worker's exchange, if it has to be joined; orders then carry an invitation.
+    """
+    host = FixedHost(worker, exchange)
+    return make_host_app(lambda context: host, (*_SHARED, *fatal))
+
+
+def make_host_app(
+    host_of: Callable[[Context], Host], fatal: tuple[type[Exception], ...] = ()
+) -> ClientApp:
+    """Return the ClientApp of a host.
+
+    It answers `query` with the state of its zone, `train` and `evaluate` with a report. What the
+    worker raises becomes an error reply whose code says whether trying again is of use.
+
+    Args:
+        host_of: Returns the host, given what Flower tells of the node.
+        fatal: Errors that every other zone would meet too: they end the run.
     """
     app = ClientApp()
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
-        content = RecordDict({"zone": ConfigRecord({"name": worker.zone_name})})
-        return Message(content, reply_to=message)
+        try:
+            status = host_of(context).greet(decode_hello(message.content))
+        except Exception as error:
+            # The ServerApp is told, or it would wait in vain.
+            _logger.debug("a greeting failed", exc_info=True)
+            return _failed(message, error)
+        return Message(encode_status(status), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answer(message, worker, worker.train_round, fatal)
+        return _answer(message, host_of, context, fatal, _train)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return _answer(message, worker, worker.validate, fatal)
+        return _answer(message, host_of, context, fatal, _validate)
 
     return app
 
 
+_Work = Callable[[Worker, NetworkPair, RoundOrder], RoundReport]
+
+
+def _train(worker: Worker, weights: NetworkPair, order: RoundOrder) -> RoundReport:
+    return worker.train_round(weights, order)
+
+
+def _validate(worker: Worker, weights: NetworkPair, order: RoundOrder) -> RoundReport:
+    return worker.validate(weights, order)
+
+
 def _answer(
     message: Message,
-    worker: Worker,
-    work: Callable[[NetworkPair, RoundOrder], RoundReport],
+    host_of: Callable[[Context], Host],
+    context: Context,
     fatal: tuple[type[Exception], ...],
+    work: _Work,
 ) -> Message:
     try:
         packed, order = decode_order(message.content)
         spec = packed.spec
         weights = NetworkPair(unpack(packed.online, spec), unpack(packed.ema, spec))
-        report = work(weights, order)
-        content = encode_report(worker.zone_name, report, order, spec)
+        with host_of(context).at_work(order) as worker:
+            report = work(worker, weights, order)
+            zone = worker.zone_name
+        content = encode_report(zone, report, order, spec)
     except ExchangeAborted as error:
         return Message(Error(ABORTED, str(error)), reply_to=message)
-    except (ConfigError, TraceError, CheckpointError) as error:
-        return Message(Error(FATAL, str(error)), reply_to=message)
     except Exception as error:
         if isinstance(error, fatal):
-            return Message(Error(FATAL, f"{type(error).__name__}: {error}"), reply_to=message)
+            reason = str(error)
+            if not isinstance(error, _SHARED):
+                reason = f"{type(error).__name__}: {error}"
+            return Message(Error(FATAL, reason), reply_to=message)
         # Whatever it is: without an answer the other zones would wait for the deadline.
-        _logger.debug("zone %s failed", worker.zone_name, exc_info=True)
-        return Message(Error(FAILED, f"{type(error).__name__}: {error}"), reply_to=message)
+        _logger.debug("an order failed", exc_info=True)
+        return _failed(message, error)
     return Message(content, reply_to=message)
+
+
+def _failed(message: Message, error: Exception) -> Message:
+    return Message(Error(FAILED, f"{type(error).__name__}: {error}"), reply_to=message)
+
+
+@contextmanager
+def joined(exchange: JoinableExchange | None, order: RoundOrder) -> Iterator[None]:
+    """Take part in the exchange of an attempt, if it has to be joined."""
+    if exchange is None:
+        yield
+        return
+    if order.invitation is None:
+        raise ExchangeError("the order holds no invitation to the exchange")
+    try:
+        exchange.join(order.invitation, order.round_number, order.attempt, order.members)
+        yield
+    finally:
+        exchange.leave()

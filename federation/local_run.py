@@ -15,7 +15,7 @@ from flwr.app import Context, RecordDict
 
 from federation.client_app import make_client_app
 from federation.local_grid import RUN_ID, SERVER_NODE_ID, LocalGrid
-from federation.round_driver import Limits, Stopped
+from federation.round_driver import ExchangeControl, Limits, Stopped
 from federation.server_app import make_server_app
 from federation.session import Progress, Session
 from federation.weights import select, shared_names
@@ -25,7 +25,7 @@ from marl_sched.config import Experiment
 from marl_sched.files import alone_in
 from marl_sched.run_folder import Checkpoint, RunFolder
 from zones import state
-from zones.records import Weights
+from zones.records import Invitation, Weights
 from zones.worker import Tick, ZoneWorker, first_weights, make_learned_policy, score_validation
 
 _logger = logging.getLogger(__name__)
@@ -57,9 +57,16 @@ class LocalExchangeControl:
         """Steer the exchange that the workers were given."""
         self._exchange = exchange
 
-    def open(self, members: Sequence[str], round_number: int, attempt: int) -> None:
-        """Start anew among `members`."""
+    def open(
+        self, members: Sequence[str], round_number: int, attempt: int
+    ) -> dict[str, Invitation]:
+        """Start anew among `members`, who need no invitation."""
         self._exchange.restart(members)
+        return {}
+
+    def lost(self) -> dict[str, str]:
+        """Return nothing: a thread that fails says so itself."""
+        return {}
 
     def abort(self, reason: str) -> None:
         """Wake every zone that waits in the exchange."""
@@ -96,14 +103,15 @@ def train(
     with alone_in(run_dir):
         folder = new or RunFolder.resume(run_dir, experiment)
         exchange = LocalExchange(experiment.zone_names)
-        session = _session(experiment, folder, exchange)
+        session = open_session(experiment, folder, LocalExchangeControl(exchange))
+        _require_states(session)
         session = replace(
             session,
             stop=stop or session.stop,
             progress=progress or session.progress,
         )
         _run(session, exchange, tick)
-    return _result(folder)
+    return result_of(folder.path, folder.committed)
 
 
 def _run(session: Session, exchange: LocalExchange, tick: Tick | None) -> None:
@@ -122,27 +130,41 @@ def _run(session: Session, exchange: LocalExchange, tick: Tick | None) -> None:
             exchange.abort("the run is over")
 
 
-def _session(experiment: Experiment, folder: RunFolder, exchange: LocalExchange) -> Session:
-    """Find what to start from."""
+def open_session(experiment: Experiment, folder: RunFolder, exchange: ExchangeControl) -> Session:
+    """Find what to start from.
+
+    Args:
+        experiment: What to run.
+        folder: The run's folder.
+        exchange: The exchange between the zones.
+
+    Raises:
+        CheckpointError: What is committed does not fit the experiment.
+    """
     weights = first_weights(experiment)
     names = shared_names(weights, experiment)
     is_whole = len(names) == len(weights)
     shared = select(weights, names)
     checkpoint = folder.committed or Checkpoint(0, shared, shared)
     folder.check_committed(shared)
-    if not checkpoint.is_finished:
-        for zone in checkpoint.members:
-            state.require_state(folder.zone_path(zone), checkpoint.round_number)
     federation = experiment.federation
     return Session(
         experiment=experiment,
         folder=folder,
         checkpoint=checkpoint,
-        exchange=LocalExchangeControl(exchange),
+        exchange=exchange,
         publish=partial(_publish, experiment) if is_whole else None,
         score=partial(score_validation, experiment),
         limits=Limits(federation.quorum, federation.deadline_s, federation.grace_s),
     )
+
+
+def _require_states(session: Session) -> None:
+    """Check that the zones can go on from where the run does."""
+    checkpoint = session.checkpoint
+    if not checkpoint.is_finished:
+        for zone in checkpoint.members:
+            state.require_state(session.folder.zone_path(zone), checkpoint.round_number)
 
 
 def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> list[ZoneWorker]:
@@ -164,13 +186,13 @@ def _publish(experiment: Experiment, path: Path, ema: Weights) -> None:
     save_policy(path, make_learned_policy(experiment, ema))
 
 
-def _result(folder: RunFolder) -> RunResult:
-    committed = folder.committed
+def result_of(path: Path, committed: Checkpoint | None) -> RunResult:
+    """Return what a run has left in a folder, given its last checkpoint."""
     if committed is None:
-        return RunResult(folder.path, 0, False, 0, None)
+        return RunResult(path, 0, False, 0, None)
     best = committed.best
     return RunResult(
-        folder=folder.path,
+        folder=path,
         rounds=committed.round_number,
         is_finished=committed.is_finished,
         best_round=int(best.get("round", 0)),

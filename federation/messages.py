@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from federation.weights import WeightSpec, pack
-from zones.records import NetworkPair, RoundOrder, RoundReport
+from zones.records import Assignment, Invitation, NetworkPair, RoundOrder, RoundReport
 
 FAILED = 2
 """Error code of a reply: the zone failed, the round goes on without it. (Flower's own code for a
@@ -18,6 +18,8 @@ ABORTED = 1001
 """Error code of a reply: the attempt was called off; not this zone's fault."""
 FATAL = 1002
 """Error code of a reply: every zone would fail like this, trying again is no use."""
+STALE = 1003
+"""Error code of a reply: not carried out, since a newer message was there."""
 
 DECISIONS = "n_decisions"
 """The metric that weighs a zone in the average."""
@@ -44,7 +46,7 @@ class Packed:
 
 def encode_order(packed: Packed, order: RoundOrder) -> RecordDict:
     """Return the content of a train or evaluate message."""
-    return RecordDict(
+    content = RecordDict(
         {
             "arrays": _arrays(packed),
             "spec": _spec(packed.spec),
@@ -59,6 +61,21 @@ def encode_order(packed: Packed, order: RoundOrder) -> RecordDict:
             ),
         }
     )
+    if order.assignment is not None:
+        content = assign(content, order.assignment)
+    return content if order.invitation is None else invite(content, order.invitation)
+
+
+def invite(content: RecordDict, invitation: Invitation) -> RecordDict:
+    """Return an order as one zone gets it: the same records, with that zone's invitation."""
+    record = ConfigRecord({"address": invitation.address, "token": invitation.token})
+    return RecordDict({**content, "invitation": record})
+
+
+def assign(content: RecordDict, assignment: Assignment) -> RecordDict:
+    """Return an order as one node gets it: the same records, saying whom it is for."""
+    record = ConfigRecord({"zone": assignment.zone, "epoch": assignment.epoch})
+    return RecordDict({**content, "assignment": record})
 
 
 def decode_order(content: RecordDict) -> tuple[Packed, RoundOrder]:
@@ -70,10 +87,20 @@ def decode_order(content: RecordDict) -> tuple[Packed, RoundOrder]:
         members=tuple(cast(list[str], config["members"])),
         validates=cast(bool, config["validates"]),
         best_round=cast(int, config["best_round"]),
+        invitation=_invitation(content),
+        assignment=_assignment(content),
     )
     arrays = content.array_records["arrays"]
     spec = decode_spec(content.config_records["spec"])
     return Packed(spec, arrays["online"].numpy(), arrays["ema"].numpy()), order
+
+
+def describe(content: RecordDict) -> str:
+    """Say in a few words what a message asks for."""
+    config = content.config_records.get("order")
+    if config is None:
+        return "a greeting"
+    return f"round {config.get('round')!r}, attempt {config.get('attempt')!r}"
 
 
 def encode_report(
@@ -87,13 +114,18 @@ def encode_report(
         order: The order.
         spec: The tensors to send back: those that are shared.
     """
+    origin: dict[str, str | int] = {
+        "zone": zone,
+        "round": order.round_number,
+        "attempt": order.attempt,
+    }
+    if order.assignment is not None:
+        origin["epoch"] = order.assignment.epoch
     content = RecordDict(
         {
             "metrics": MetricRecord({DECISIONS: report.n_decisions, **report.metrics}),
             "timing": ConfigRecord(dict(report.timing)),
-            "report": ConfigRecord(
-                {"zone": zone, "round": order.round_number, "attempt": order.attempt}
-            ),
+            "report": ConfigRecord({**origin}),
         }
     )
     if report.weights is not None:
@@ -139,6 +171,20 @@ def decode_spec(record: ConfigRecord) -> WeightSpec:
         tuple(str(name) for name in names),
         tuple(tuple(int(n) for n in str(shape).split("x") if n) for shape in shapes),
     )
+
+
+def _invitation(content: RecordDict) -> Invitation | None:
+    if "invitation" not in content.config_records:
+        return None
+    record = content.config_records["invitation"]
+    return Invitation(cast(str, record["address"]), cast(bytes, record["token"]))
+
+
+def _assignment(content: RecordDict) -> Assignment | None:
+    if "assignment" not in content.config_records:
+        return None
+    record = content.config_records["assignment"]
+    return Assignment(cast(str, record["zone"]), cast(int, record["epoch"]))
 
 
 def _arrays(packed: Packed) -> ArrayRecord:

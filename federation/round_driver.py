@@ -5,7 +5,7 @@ member voids the attempt: the others have met it in the exchange. The exchange i
 no zone waits for one that is gone; all that still run are waited for, within a bound.
 
     orders out --> replies in --> all fine             --> Attempt(replies, lost={})
-                        |  error reply, bad update, deadline, grace over
+                        |  error reply, bad update, lost by the exchange, deadline, grace over
                         +--> abort the exchange --> collect the rest --> Attempt({}, lost={...})
 
 At the deadline all may be silent because of one, for which they wait in the exchange: those that
@@ -16,7 +16,7 @@ all of them, and the silent ones are.
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +25,7 @@ from flwr.serverapp import Grid
 
 from federation.messages import ABORTED, FATAL
 from marl_sched.errors import AggregationError, RunError
+from zones.records import Invitation
 
 Check = Callable[[str, RecordDict], None]
 
@@ -32,8 +33,21 @@ Check = Callable[[str, RecordDict], None]
 class ExchangeControl(Protocol):
     """The exchange between zones, as the federation steers it."""
 
-    def open(self, members: Sequence[str], round_number: int, attempt: int) -> None:
-        """Start an exchange among `members`; zones of earlier attempts are refused from now on."""
+    def open(
+        self, members: Sequence[str], round_number: int, attempt: int
+    ) -> Mapping[str, Invitation]:
+        """Start an exchange among `members`; zones of earlier attempts are refused from now on.
+
+        Returns:
+            What each member needs to take part; empty where they need nothing.
+        """
+        ...
+
+    def lost(self) -> Mapping[str, str]:
+        """Return why, by zone that the exchange has lost in this attempt.
+
+        A zone is in it before any other zone is told that the attempt is void.
+        """
         ...
 
     def abort(self, reason: str) -> None:
@@ -43,6 +57,10 @@ class ExchangeControl(Protocol):
 
 class Stopped(Exception):
     """The run was asked to stop."""
+
+
+class Unlucky(RunError):
+    """The run cannot go on, but nothing says that it would not if it were started again."""
 
 
 @dataclass(frozen=True)
@@ -71,10 +89,12 @@ class Attempt:
     Attributes:
         replies: Checked replies by zone, all members; empty when somebody was lost.
         lost: Why, by zone.
+        nodes: Node that was asked, by zone.
     """
 
     replies: dict[str, Message] = field(default_factory=dict)
     lost: dict[str, str] = field(default_factory=dict)
+    nodes: dict[str, int] = field(default_factory=dict)
 
 
 class RoundDriver:
@@ -103,11 +123,6 @@ class RoundDriver:
         self._stop = stop
         self._now = now
 
-    def ask_zones(self, messages: Iterable[Message]) -> list[Message]:
-        """Send messages that need no exchange and return the replies without error."""
-        replies = self._grid.send_and_receive(messages, timeout=self._limits.abort_s)
-        return [reply for reply in replies if not reply.has_error()]
-
     def run(self, messages: Mapping[str, Message], check: Check) -> Attempt:
         """Make one attempt.
 
@@ -119,10 +134,7 @@ class RoundDriver:
             RunError: A zone failed in a way that every zone would repeat.
             Stopped: The run was asked to stop.
         """
-        members = sorted(messages)
-        message_ids = list(self._grid.push_messages([messages[zone] for zone in members]))
-        waiting = dict(zip(message_ids, members, strict=True))
-        attempt = Attempt()
+        waiting, attempt = self._push(messages)
         try:
             is_overdue = self._collect(waiting, attempt, check)
         except BaseException as error:
@@ -132,13 +144,30 @@ class RoundDriver:
             reason = f"no reply within {self._bound(is_deadline=True)}"
             self._call_off(waiting, attempt, reason)
             if not attempt.lost:
-                raise RunError(f"{reason} from any zone, though all still run")
+                raise Unlucky(f"{reason} from any zone, though all still run")
         elif attempt.lost:
             zone, reason = next(iter(attempt.lost.items()))
             self._call_off(waiting, attempt, f"{zone} was lost: {reason}")
         if attempt.lost:
             attempt.replies.clear()
         return attempt
+
+    def _push(self, messages: Mapping[str, Message]) -> tuple[dict[str, str], Attempt]:
+        """Send the orders; return zones by message id, and the attempt."""
+        members = sorted(messages)
+        # Flower has None for a message that it did not take, and nothing at all if all are too big.
+        message_ids: list[str | None] = [
+            *self._grid.push_messages([messages[zone] for zone in members])
+        ]
+        message_ids += [None] * (len(members) - len(message_ids))
+        waiting, attempt = {}, Attempt()
+        for message_id, zone in zip(message_ids, members, strict=True):
+            attempt.nodes[zone] = messages[zone].metadata.dst_node_id
+            if message_id is None:
+                attempt.lost[zone] = "its order could not be sent"
+            else:
+                waiting[message_id] = zone
+        return waiting, attempt
 
     def _collect(self, waiting: dict[str, str], attempt: Attempt, check: Check) -> bool:
         """Poll until all have answered, somebody is lost, or time is up.
@@ -153,6 +182,7 @@ class RoundDriver:
             if self._stop.is_set():
                 raise Stopped("the run was asked to stop")
             self._take(waiting, attempt, check, aborted)
+            self._take_lost(waiting, attempt)
             now = self._now()
             if grace_ends == math.inf and len(attempt.replies) >= self._limits.quorum:
                 grace_ends = now + self._limits.grace_s
@@ -165,7 +195,7 @@ class RoundDriver:
                 attempt.lost |= dict.fromkeys(waiting.values(), reason)
         if aborted and not attempt.lost:
             zone, reason = next(iter(aborted.items()))
-            raise RunError(f"{zone}: the exchange was aborted though no zone failed: {reason}")
+            raise Unlucky(f"{zone}: the exchange was aborted though no zone failed: {reason}")
         return False
 
     def _bound(self, is_deadline: bool) -> str:
@@ -186,6 +216,7 @@ class RoundDriver:
             zone = waiting.pop(reply.metadata.reply_to_message_id)
             if not reply.has_error():
                 try:
+                    _check_sender(zone, reply, attempt.nodes[zone])
                     check(zone, reply.content)
                     attempt.replies[zone] = reply
                 except AggregationError as error:
@@ -197,17 +228,34 @@ class RoundDriver:
             else:
                 attempt.lost[zone] = str(reply.error.reason)
 
+    def _take_lost(self, waiting: dict[str, str], attempt: Attempt) -> None:
+        """Strike out the zones that the exchange has lost, unless their replies are here."""
+        for zone, reason in self._exchange.lost().items():
+            if zone not in attempt.replies:
+                attempt.lost[zone] = reason
+        for message_id in [key for key, zone in waiting.items() if zone in attempt.lost]:
+            del waiting[message_id]
+
     def _call_off(self, waiting: dict[str, str], attempt: Attempt, reason: str) -> None:
         """Abort the exchange and wait for who still runs; who does not come back is lost too."""
         self._exchange.abort(reason)
         deadline = self._now() + self._limits.abort_s
-        waiting = {key: zone for key, zone in waiting.items() if zone not in attempt.lost}
+        waiting = dict(waiting)
+        self._take_lost(waiting, attempt)
         while waiting and self._now() < deadline:
             for reply in self._grid.pull_messages(list(waiting)):
                 zone = waiting.pop(reply.metadata.reply_to_message_id)
                 if reply.has_error() and reply.error.code != ABORTED:
                     attempt.lost[zone] = str(reply.error.reason)
+            self._take_lost(waiting, attempt)
             if waiting:
                 time.sleep(self._limits.poll_s)
         for zone in waiting.values():
             attempt.lost[zone] = f"did not end within {self._limits.abort_s:g} s of: {reason}"
+
+
+def _check_sender(zone: str, reply: Message, node_id: int) -> None:
+    if reply.metadata.src_node_id != node_id:
+        raise AggregationError(
+            f"{zone}: the reply is from node {reply.metadata.src_node_id}, expected {node_id}"
+        )

@@ -28,6 +28,33 @@ class NetworkPair:
 
 
 @dataclass(frozen=True)
+class Invitation:
+    """Where a zone meets the others in one attempt, and what lets it in.
+
+    Attributes:
+        address: HOST:PORT of the exchange.
+        token: A secret between the exchange and this zone, for this attempt only.
+    """
+
+    address: str
+    token: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Which zone a node is, since when.
+
+    Attributes:
+        zone: The zone.
+        epoch: Counts how often the zone was given to a node, from 1. Who acts for an older epoch
+            has been replaced.
+    """
+
+    zone: str
+    epoch: int
+
+
+@dataclass(frozen=True)
 class RoundOrder:
     """What a zone is asked to do.
 
@@ -37,6 +64,8 @@ class RoundOrder:
         members: Zones that take part, by name.
         validates: Score the incoming weights, those of the round before, first.
         best_round: Round of the best weights so far, 0 before the first validation.
+        invitation: To the exchange; None where the zones meet within one process.
+        assignment: Whom the order is for; None where a zone stays where it is.
     """
 
     round_number: int
@@ -44,6 +73,8 @@ class RoundOrder:
     members: tuple[str, ...]
     validates: bool = False
     best_round: int = 0
+    invitation: Invitation | None = None
+    assignment: Assignment | None = None
 
 
 @dataclass(frozen=True)

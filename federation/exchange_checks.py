@@ -1,0 +1,206 @@
+"""Whether an outbox may reach another zone: what a zone that goes by the rules could have sent.
+
+The simulator's kernels trust what they read: a replica, a row or a request out of range would be
+an access outside an array, a NaN or a time in the past would spoil a peer's books for good.
+
+Shapes: E replicas, R resources, D columns of a digest, K rows.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from federation.exchange_plan import Place
+from marl_sched.cluster.exchange import Outbox
+from marl_sched.cluster.kernels import messages as m
+from marl_sched.cluster.kernels.digest import N_DIGEST_AMOUNTS, N_PLAIN_DIGEST
+from marl_sched.cluster.machines import build_machines
+from marl_sched.cluster.model import N_SHAPES
+from marl_sched.config import MICROSECONDS, Experiment
+from marl_sched.errors import ExchangeError
+from zones.exchange_codec import ROWS
+
+Array = NDArray[np.float64]
+
+_EXACT = 2.0**53
+"""Integers up to here are exact as float64."""
+_INT32 = 2**31 - 1
+_LARGEST = 1e15
+"""Bound of amounts that have no bound of their own."""
+_LARGEST_REWARD = 1e12
+_MOST_USE = 1000.0
+"""Real use of an instance, over the largest machine's capacity."""
+
+_HEAD = ("replica", "to", "from", "sequence", "instance", "time")
+_NAMES = {
+    "offloads": (
+        *_HEAD,
+        *("ready", "work", "priority", "class", "restarts", "hops", "transfer", "reference"),
+        *("mean", "sigma", "latest wait", "latest finish", "failed creations", "task"),
+    ),
+    "notices": (*_HEAD, "failed"),
+    "settlements": (*_HEAD, "reward", "sign"),
+}
+_REAL = {"reference", "mean", "sigma", "reward"}
+"""Columns that are not integers; of offloads, use and known use are not either."""
+
+
+class OutboxCheck:
+    """Checks the outboxes of one attempt."""
+
+    def __init__(
+        self, experiment: Experiment, members: Iterable[str], max_rows: int, max_instances: int
+    ) -> None:
+        """Create a check.
+
+        Args:
+            experiment: What all zones run.
+            members: Zones that take part.
+            max_rows: Most rows of one kind in one outbox.
+            max_instances: Most instances of a zone in one replica.
+        """
+        self._zones = sorted(experiment.zone_names)
+        self._is_member = np.isin(self._zones, list(members))  # (Z,)
+        self._max_rows = max_rows
+        self._n_resources = experiment.n_resources
+        self._window_us = experiment.window_us
+        self._max_hops = experiment.cluster.max_hops
+        capacities = [build_machines(experiment, zone).capacity for zone in experiment.zones]
+        self._largest = np.concatenate(capacities).max(axis=0).astype(np.float64)  # (R,)
+        transfer_s = (
+            experiment.cluster.offload_base_s
+            + experiment.cluster.offload_s_per_gib * self._largest[1] / 1024
+        )
+        self._max_transfer_us = float(np.ceil(transfer_s * MICROSECONDS)) + 1
+        self._names = {
+            **_NAMES,
+            "offloads": (
+                *_NAMES["offloads"],
+                *(f"request of {name}" for name in experiment.resources),
+                *(f"use of {name}" for name in experiment.resources),
+                *(f"known use of {name}" for name in experiment.resources),
+            ),
+        }
+        self._lasting = self._lasting_bounds(experiment, max_instances)
+        self._is_real = {
+            name: np.array([_is_real(column) for column in columns])
+            for name, columns in self._names.items()
+        }
+
+    def check(self, zone: str, outbox: Outbox, place: Place) -> None:
+        """Check the outbox that a zone posts at a place of the plan.
+
+        Raises:
+            ExchangeError: It is not one that a zone could have made by the rules; says what.
+        """
+        if outbox.zone != zone:
+            raise ExchangeError(f"the outbox of {outbox.zone!r}, expected its own")
+        self._check_shapes(outbox, place.n_replicas)
+        self._check_amounts("moments", outbox.moments)
+        if outbox.digests is not None:
+            self._check_amounts("digests", outbox.digests)
+        index = self._zones.index(zone)
+        for name in ROWS:
+            rows = getattr(outbox, name)
+            if len(rows):
+                self._check_rows(name, rows, index, place)
+
+    def _check_shapes(self, outbox: Outbox, n_replicas: int) -> None:
+        n_digest = N_PLAIN_DIGEST + (N_DIGEST_AMOUNTS + N_SHAPES) * self._n_resources
+        expected: dict[str, tuple[int | None, ...]] = {
+            "moments": (n_replicas, self._n_resources, 3),
+            "digests": (n_replicas, n_digest),
+            **{name: (None, len(columns)) for name, columns in self._names.items()},
+        }
+        for name, shape in expected.items():
+            array = getattr(outbox, name)
+            if array is None:
+                continue
+            is_right = len(array.shape) == len(shape) and all(
+                want in (None, has) for want, has in zip(shape, array.shape, strict=True)
+            )
+            if not is_right:
+                raise ExchangeError(f"{name} of shape {array.shape}, expected {shape}")
+            if shape[0] is None and len(array) > self._max_rows:
+                raise ExchangeError(f"{len(array)} {name}, expected at most {self._max_rows}")
+
+    def _check_amounts(self, name: str, array: NDArray[Any]) -> None:
+        is_right = (array >= 0.0) & (array <= _LARGEST)  # false for NaN
+        if not is_right.all():
+            value = array[~is_right][0]
+            raise ExchangeError(f"{name} hold {value:g}, expected 0 to {_LARGEST:g}")
+
+    def _check_rows(self, name: str, rows: Array, zone: int, place: Place) -> None:
+        low, high = self._bounds(name, zone, place)
+        is_real = self._is_real[name]
+        is_right = (rows >= low) & (rows <= high)  # false for NaN
+        is_right &= is_real | (rows == np.floor(rows))
+        if not is_right.all():
+            row, column = np.argwhere(~is_right)[0]
+            number = "" if is_real[column] else "an integer "
+            raise ExchangeError(
+                f"{name} row {row}: {self._names[name][column]} = {rows[row, column]:.17g}, "
+                f"expected {number}from {low[column]:.17g} to {high[column]:.17g}"
+            )
+        is_odd = ~self._is_member[rows[:, m.TO].astype(np.int64)] | (rows[:, m.TO] == zone)
+        if name == "settlements":
+            is_odd |= rows[:, m.S_SIGN] == 0
+        if is_odd.any():
+            raise ExchangeError(
+                f"{name} row {np.argmax(is_odd)}: it is for no other member, or has no sign"
+            )
+
+    def _bounds(self, name: str, zone: int, place: Place) -> tuple[Array, Array]:
+        """Return the lowest and highest value of each column, here and now."""
+        low, high = (bound.copy() for bound in self._lasting[name])
+        high[m.REPLICA] = place.n_replicas - 1
+        low[m.FROM] = high[m.FROM] = zone
+        low[m.TIME], high[m.TIME] = place.from_us, place.to_us
+        if name == "offloads":
+            high[m.TIME] += self._max_transfer_us
+            high[m.O_READY] = place.to_us
+        elif name == "notices":
+            # What only passed through is reported on one window later a hop.
+            low[m.TIME] = max(0, place.from_us - (self._max_hops - 1) * self._window_us)
+        return low, high
+
+    def _lasting_bounds(self, experiment: Experiment, max_instances: int) -> dict[str, Array]:
+        """Return what does not change from step to step: (2, columns), lowest and highest."""
+        now = (0.0, 0.0)  # set by _bounds
+        zones = (0, len(self._zones) - 1)
+        head = [now, zones, now, (0, _EXACT), (0, max_instances - 1), now]
+        pairs = {
+            "offloads": [*head, now, *self._offload_bounds(experiment)],
+            "notices": [*head, (0, 1)],
+            "settlements": [*head, (-_LARGEST_REWARD, _LARGEST_REWARD), (-1, 1)],
+        }
+        return {name: np.array(bounds, np.float64).T.copy() for name, bounds in pairs.items()}
+
+    def _offload_bounds(self, experiment: Experiment) -> list[tuple[float, float]]:
+        """Return the bounds of an offload's columns from `work` on, in their order."""
+        cluster = experiment.cluster
+        use = [(0.0, _MOST_USE * max(1.0, largest)) for largest in self._largest]
+        return [
+            (1, _EXACT),  # work
+            (-_INT32 - 1, _INT32),  # priority
+            (-_INT32 - 1, _INT32),  # class
+            (0, cluster.max_restarts),
+            (1, cluster.max_hops),
+            (0, cluster.max_hops * self._max_transfer_us),
+            (1e-9, _LARGEST),  # reference: it is divided by
+            (0, _LARGEST),  # mean
+            (0, _LARGEST),  # sigma
+            (0, _EXACT),  # latest wait
+            (0, _EXACT),  # latest finish
+            (0, _INT32),  # failed creations
+            (0, _INT32),  # task
+            *[(0, largest) for largest in self._largest],
+            *use,
+            *use,
+        ]
+
+
+def _is_real(column: str) -> bool:
+    return column in _REAL or column.startswith(("use of ", "known use of "))
