@@ -9,6 +9,7 @@
       CheckpointError     a checkpoint that is not ours, half-written or of another architecture
       AggregationError    a reply that must not be averaged
       RunError            a run folder or a run that cannot go on
+      SecurityError       a key, certificate or token that must not be used
 
 A message says what, the value got, what is allowed, and where. The command line prints it as one
 line and exits with `exit_code`.
@@ -53,3 +54,15 @@ class AggregationError(MarlSchedError):
 
 class RunError(MarlSchedError):
     """A run folder, or a run, that cannot go on."""
+
+
+class SecurityError(MarlSchedError):
+    """A key, a certificate or a join token that must not be used."""
+
+
+def printable(text: str) -> str:
+    """Return a text of a foreign file as a message may show it: on one line, without control signs.
+
+    A header can hold whatever bytes there are, among them those that a terminal obeys.
+    """
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
@@ -10,7 +11,7 @@ from typing import IO
 from marl_sched.errors import RunError
 
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object], mode: int = 0o666) -> None:
     """Replace `path` by what `write` writes, in one step.
 
     The bytes reach the disk before the name does: after a crash `path` holds the old content or the
@@ -19,14 +20,16 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     Args:
         path: The file to create or replace; its folder exists.
         write: Writes the content to the binary file it is given.
+        mode: Permissions of the file from its first byte on, less those of the umask.
 
     Raises:
         OSError: It cannot be written; names the file.
     """
     temporary = path.with_name(f"{path.name}.tmp")
     with naming(path):
+        temporary.unlink(missing_ok=True)  # it would keep its own permissions
         try:
-            with temporary.open("wb") as file:
+            with _create(temporary, mode) as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -35,6 +38,37 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def create_once(path: Path, content: bytes, mode: int = 0o666) -> bool:
+    """Create `path` with all of its content in one step, unless it exists.
+
+    Of several processes that try at the same moment one succeeds.
+
+    Returns:
+        Whether this call created it.
+
+    Raises:
+        OSError: It cannot be written; names the file.
+    """
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
+    with naming(path):
+        try:
+            with _create(temporary, mode) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+    return True
+
+
+def _create(path: Path, mode: int) -> IO[bytes]:
+    return open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, mode), "wb")
 
 
 @contextlib.contextmanager

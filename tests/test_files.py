@@ -1,10 +1,12 @@
+import os
+import stat
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from marl_sched.errors import RunError
-from marl_sched.files import alone_in, naming, write_atomically
+from marl_sched.files import alone_in, create_once, naming, write_atomically
 
 
 def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -26,6 +28,39 @@ def test_remains_of_a_killed_write_are_taken_over(tmp_path: Path) -> None:
     write_atomically(tmp_path / "x.json", lambda file: file.write(b"whole"))
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
     assert (tmp_path / "x.json").read_bytes() == b"whole"
+
+
+def test_mode_holds_from_the_first_byte_on_and_not_that_of_remains(tmp_path: Path) -> None:
+    remains = tmp_path / "key.tmp"
+    remains.write_bytes(b"half")
+    remains.chmod(0o666)
+    seen: list[int] = []
+
+    def write(file: IO[bytes]) -> None:
+        seen.append(stat.S_IMODE(os.fstat(file.fileno()).st_mode))
+
+    before = os.umask(0)
+    try:
+        write_atomically(tmp_path / "key", write, 0o600)
+    finally:
+        os.umask(before)
+    assert seen == [0o600]
+    assert stat.S_IMODE((tmp_path / "key").stat().st_mode) == 0o600
+
+
+def test_file_is_created_once_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "used"
+    assert create_once(path, b"first", 0o600)
+    assert not create_once(path, b"second", 0o600)
+    assert path.read_bytes() == b"first"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["used"]
+
+
+def test_file_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as raised:
+        create_once(tmp_path / "none" / "used", b"x")
+    assert raised.value.filename == str(tmp_path / "none" / "used")
 
 
 def test_error_of_the_system_names_the_file_and_keeps_its_kind(tmp_path: Path) -> None:

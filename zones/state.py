@@ -58,6 +58,19 @@ def state_path(folder: Path, round_number: int) -> Path:
     return folder / f"state-{round_number:05d}.npz"
 
 
+def saved_rounds(folder: Path) -> list[int]:
+    """Return the rounds after which a state is saved, ascending."""
+    numbers = (path.stem.removeprefix("state-") for path in folder.glob("state-*.npz"))
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def discard_after(folder: Path, round_number: int) -> None:
+    """Delete the states of rounds that came to nothing: those after a round."""
+    for number in saved_rounds(folder):
+        if number > round_number:
+            state_path(folder, number).unlink(missing_ok=True)
+
+
 def policy_path(folder: Path, round_number: int) -> Path:
     """Return the file of a zone's own policy after a round."""
     return folder / f"policy-{round_number:05d}.npz"

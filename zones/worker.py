@@ -6,6 +6,7 @@ Shapes: E replicas, V validation episodes.
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class ZoneWorker:
 
     A round begins from the state the zone was in when the round was first ordered, however often it
     is ordered again: replay, optimizer, target and generator go back when an attempt was lost.
+    With a folder for states they go back to what is saved there; the replay is in memory once.
     """
 
     def __init__(
@@ -74,11 +76,12 @@ class ZoneWorker:
         self._tick = tick
         self._envs: dict[int, ZoneEnv] = {}
         self._learner = self._new_learner()
-        self._round: int | None = 0
-        """The last round the learner's state is the outcome of; None in the middle of one."""
-        self._start_round = -1
+        self._round: int | None = None
+        """The last round the learner's state is the outcome of; None in the middle of one, and
+        before anything was loaded."""
         self._start: dict[str, NDArray[Any]] = {}
-        """The learner's state when the last round was first ordered, and the round before it."""
+        self._start_round = 0
+        """Where nothing is saved: the state that the last order began with, and its round."""
 
     def initial_weights(self) -> dict[str, NDArray[np.float32]]:
         """Return the first weights, equal in all zones."""
@@ -129,7 +132,7 @@ class ZoneWorker:
 
     def save_state(self, path: Path) -> None:
         """Write all that the next round goes on from, atomically."""
-        state.save_state(path, self.zone_name, self._round or 0, self._learner.state())
+        state.save_state(path, self.zone_name, self._round or 0, self._learner.views())
 
     def load_state(self, path: Path) -> None:
         """Go on from what `save_state` wrote.
@@ -145,27 +148,32 @@ class ZoneWorker:
         self._round = round_number
 
     def _begin(self, order: RoundOrder) -> None:
-        """Bring the learner to the state before the ordered round, and remember it."""
+        """Bring the learner to the state before the ordered round."""
         before = order.round_number - 1
-        was_lost = self._round is None and self._start_round < before
-        if self._start and (was_lost or self._start_round == before):
-            self._learner.load_state(self._start)
-            self._start_round = before
-        elif before > 0 and (not self._start or self._round is None or self._round > before):
-            self._load_or_renew(before)
-        if self._start_round != before:
-            self._start, self._start_round = self._learner.state(), before
-        if self._state_dir is not None:
-            state.prune(self._state_dir, before - 1, {order.best_round, before})
+        if self._round is None or self._round > before:
+            self._go_back(before)
+        kept = before if self._round is None else self._round
+        if self._state_dir is None:
+            if self._start_round != kept or not self._start:
+                self._start, self._start_round = self._learner.state(), kept
+        else:
+            state.prune(self._state_dir, min(before - 1, kept), {order.best_round, before})
         self._round = None
 
-    def _load_or_renew(self, round_number: int) -> None:
-        """Go on from the saved state of a round; without one, as a spare: with an empty replay."""
-        path = None if self._state_dir is None else state.state_path(self._state_dir, round_number)
-        if path is not None and path.exists():
-            self.load_state(path)
+    def _go_back(self, round_number: int) -> None:
+        """Return to the newest state up to a round; without one, as a spare: an empty replay."""
+        if self._state_dir is None:
+            if self._start and self._start_round <= round_number:
+                self._learner.load_state(self._start)
+                self._round = self._start_round
+                return
         else:
-            self._learner = self._new_learner()
+            rounds = [n for n in state.saved_rounds(self._state_dir) if n <= round_number]
+            if rounds:
+                self.load_state(state.state_path(self._state_dir, rounds[-1]))
+                return
+        self._learner = self._new_learner()
+        self._round = 0
 
     def _new_learner(self) -> QRDQNLearner:
         env = self._env(self._experiment.training.replicas)
@@ -305,9 +313,17 @@ class _Clock:
         return time.perf_counter() - self._wall
 
     def timing(self) -> dict[str, float]:
-        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return {
             "zone_s": round(self.seconds, 3),
             "cpu_s": round(time.thread_time() - self._cpu, 3),
-            "process_peak_mib": round(peak_kib / 1024, 1),
+            "process_peak_mib": round(_peak_kib() / 1024, 1),
         }
+
+
+def _peak_kib() -> int:
+    """Return the most memory this process has had: getrusage starts from its parent's."""
+    with suppress(OSError), Path("/proc/self/status").open(encoding="ascii") as file:
+        for line in file:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
