@@ -16,16 +16,19 @@ from marl_sched.workload.traces.convert import Conversion
 from marl_sched.workload.traces.convert import convert as convert_trace
 
 _MEGABYTE = 1_000_000
+_MOST_DIGITS = 18
 
 
-def amounts_of(text: str) -> dict[str, int]:
-    """Parse `cpu_milli=96000,memory_mib=393216`."""
+def amounts_of(texts: Iterable[str]) -> dict[str, int]:
+    """Parse `cpu_milli=96000,memory_mib=393216`, given at once or one by one."""
     amounts: dict[str, int] = {}
-    for part in text.split(","):
+    for part in (part for text in texts for part in text.split(",")):
         name, _, amount = (word.strip() for word in part.partition("="))
-        if not name or not amount.isdecimal() or int(amount) == 0 or name in amounts:
+        is_number = amount.isascii() and amount.isdigit() and len(amount) <= _MOST_DIGITS
+        if not name or not is_number or int(amount) == 0 or name in amounts:
             raise typer.BadParameter(
-                f"{part!r}, expected RESOURCE=AMOUNT,... with every resource once and integers > 0"
+                f"--reference {part!r}, expected RESOURCE=AMOUNT,... with every resource once and "
+                "integers > 0"
             )
         amounts[name] = int(amount)
     return amounts
@@ -52,14 +55,14 @@ def convert(  # noqa: PLR0913 - one parameter an option
         ),
     ],
     reference: Annotated[
-        dict[str, int] | None,
+        list[str],
         typer.Option(
             metavar="RESOURCE=AMOUNT,...",
             help="The trace's largest machine, which relative amounts are relative to.",
-            parser=amounts_of,
+            default_factory=list,
             show_default=False,
         ),
-    ] = None,
+    ],
     mapping: Annotated[
         Path | None,
         typer.Option(
@@ -86,7 +89,7 @@ def convert(  # noqa: PLR0913 - one parameter an option
         sources=tuple(sources),
         out=out,
         turned=tuple(rules),
-        reference=reference,
+        reference=amounts_of(reference),
         mapping=mapping,
     )
     with ExitStack() as stack:

@@ -17,6 +17,8 @@ from marl_sched.workload.traces.write_tasks import write_tasks
 
 MOST_JOBS = 5_000_000
 """Jobs that are drawn at once at most; eight days of v2018 are 3.2 million."""
+MOST_HOURS = 8784
+"""A leap year: the rate of every second is kept in memory."""
 _HOUR_S = 3600.0
 _MODES = {"trace": "own", "sparse": "sparse", "dense": "dense"}
 
@@ -84,4 +86,6 @@ def _horizon_s(hours: float, rate_per_s: float) -> int:
             f"--hours {hours} at {rate_per_s:.4g} jobs/s: about {n_jobs:.3g} jobs, expected at "
             f"most {MOST_JOBS:,}"
         )
+    if hours > MOST_HOURS:
+        raise typer.BadParameter(f"--hours {hours}, expected at most {MOST_HOURS}, a year")
     return round(hours * _HOUR_S)

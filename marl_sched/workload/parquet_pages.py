@@ -11,6 +11,7 @@ values than memory has room for: this is no sandbox.
 """
 
 import mmap
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,19 +44,20 @@ def check_pages(path: Path) -> None:
     """Check that the sizes in a Parquet file's footer and page headers can be.
 
     Raises:
-        TraceError: One cannot. Whatever else is wrong with the file, Polars finds.
+        TraceError: One cannot, or the file cannot be opened. Whatever else is wrong, Polars finds.
     """
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        if size < _FOOTER + len(_MAGIC):
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            if content[-len(_MAGIC) :] != _MAGIC:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size < _FOOTER + len(_MAGIC):
                 return
-            try:
-                _check_file(content, size)
-            except _Damaged as problem:
-                raise TraceError(f"{path}: not a whole Parquet file: {problem}") from None
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if content[-len(_MAGIC) :] == _MAGIC:
+                    _check_file(content, size)
+    except _Damaged as problem:
+        raise TraceError(f"{path}: not a whole Parquet file: {problem}") from None
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 @contextmanager

@@ -11,12 +11,15 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from marl_sched.config.base import WHOLE_FILE, Model, Name, Positive, PositiveInt
+from marl_sched.config.base import WHOLE_FILE, Model, Name
 from marl_sched.config.messages import problems
 from marl_sched.config.yaml_text import parse_yaml, show_value
 from marl_sched.errors import ConfigError, TraceError, printable
 from marl_sched.workload.traces.column_checks import ALWAYS_ASKED, mapping_problems
+from marl_sched.workload.traces.values import LARGEST_AMOUNT
 
+LONGEST_RESOLUTION_S = 604_800.0
+"""A week: no clock of a trace is coarser."""
 _MAX_BYTES = 1 << 20
 
 
@@ -149,9 +152,9 @@ class Mapping(Model):
     """Largest mean use of the task's instances; not mapped: `use_mean`."""
     status: Status | None = None
     """How a task ended; null: all ended well."""
-    reference: dict[Name, PositiveInt] = Field(default={})
+    reference: dict[Name, Annotated[int, Field(gt=0, le=int(LARGEST_AMOUNT))]] = Field(default={})
     """The largest machine of the trace, by resource, as far as it is known."""
-    resolution_s: Positive = 1.0
+    resolution_s: Annotated[float, Field(gt=0, le=LONGEST_RESOLUTION_S)] = 1.0
     """Arrivals are multiples of it; jobs of one tick are spread over it when they are drawn."""
 
     @property
@@ -212,6 +215,8 @@ def load_mapping(path: Path) -> Mapping:
         TraceError: The file cannot be read, or a key or value is not valid; names file, key and
             value.
     """
+    if path.exists() and not path.is_file():  # a pipe could be waited for without end
+        raise TraceError(f"{path}: not a file, expected a mapping")
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_BYTES + 1).decode("utf-8-sig")

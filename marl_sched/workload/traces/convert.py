@@ -12,6 +12,7 @@ from marl_sched.workload.traces.formats import Format, Loaded, Sources
 from marl_sched.workload.traces.machines import write_zones
 from marl_sched.workload.traces.registry import FORMATS
 from marl_sched.workload.traces.rules import Rules
+from marl_sched.workload.traces.values import LARGEST_MACHINE
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,9 @@ def _reference(found: Format, given: Mapping[str, int]) -> dict[str, int]:
             f"--reference {', '.join(unknown)}: {found.name} has relative amounts of "
             f"{', '.join(found.reference)} only"
         )
+    for name, amount in given.items():
+        if not 0 < amount <= LARGEST_MACHINE:
+            raise TraceError(f"--reference {name}={amount}, expected 1 to {LARGEST_MACHINE}")
     return {**found.reference, **given}
 
 

@@ -112,6 +112,8 @@ class Format:
         return {table.name: found[table.name] for table in self.tables if table.name in found}
 
     def _tables_of(self, source: str) -> Iterator[tuple[str, Path]]:
+        if not source.strip():
+            raise TraceError(f"{source!r}: an empty name, expected {self._expected()}")
         table, separator, name = source.partition("=")
         if separator and not Path(source).exists():
             if table not in (spec.name for spec in self.tables):

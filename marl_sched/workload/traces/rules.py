@@ -57,7 +57,7 @@ class Rules:
             TraceError: A text has another form, or names a rule or an action that is not there.
         """
         by_name = {rule.name: rule for rule in rules}
-        actions = {}
+        actions: dict[str, str] = {}
         for text in turned:
             name, separator, action = text.partition("=")
             if not separator:
@@ -72,7 +72,8 @@ class Rules:
             allowed = by_name[name].actions
             if action not in allowed:
                 raise TraceError(f"--rule {text}: {name} allows {', '.join(allowed)}")
-            actions[name] = action
+            if actions.setdefault(name, action) != action:
+                raise TraceError(f"--rule {text}: {name} is turned to {actions[name]} too")
         return cls(by_name.values(), actions)
 
     def __iter__(self) -> Iterator[tuple[str, Rule]]:

@@ -12,6 +12,7 @@ from marl_sched.workload.table import Int
 from marl_sched.workload.traces.unpack import CutShort, unpacked
 
 MOST_PROCESSORS = 2**24
+_MOST_MACHINES = 2**20
 _CPU_AND_MEMORY = 2
 _HEADER = re.compile(rb"^[ \t]*;[ \t]*(MaxNodes|MaxProcs|UnixStartTime)[ \t]*:[ \t]*(\d{1,12})\b")
 
@@ -49,7 +50,8 @@ def machines_of(header: dict[str, int], memory_mib: int) -> Int:
     """
     n_machines = header.get("MaxNodes", 0)
     n_processors = header.get("MaxProcs", n_machines)
-    if not 1 <= n_machines <= n_processors <= MOST_PROCESSORS:
+    is_possible = 1 <= n_machines <= n_processors <= MOST_PROCESSORS
+    if not is_possible or n_machines > _MOST_MACHINES:
         return np.zeros((0, _CPU_AND_MEMORY), np.int64)
     processors = np.full(n_machines, n_processors // n_machines, np.int64)
     processors[: n_processors % n_machines] += 1

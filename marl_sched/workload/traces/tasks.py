@@ -9,10 +9,11 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import polars as pl
-from pydantic import BaseModel, ConfigDict, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from marl_sched.errors import TraceError
 from marl_sched.workload.assembly import offsets, positions, ranks
@@ -43,9 +44,9 @@ class TraceInfo(BaseModel):
     """Version of this form."""
     format: str
     """Format of the raw files, or the generator's profile."""
-    resolution_us: PositiveInt = 1_000_000
+    resolution_us: Annotated[int, Field(gt=0, le=_MAX_AMOUNT)] = 1_000_000
     """Arrivals are multiples of it; jobs of one tick are spread over it when they are drawn."""
-    reference: dict[str, PositiveInt]
+    reference: dict[str, Annotated[int, Field(gt=0, le=_MAX_AMOUNT)]]
     """The trace's largest machine; requests are grouped into classes by their share of it."""
 
 

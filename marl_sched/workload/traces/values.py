@@ -8,6 +8,9 @@ LONGEST_S = 2.0**33
 """Times of a trace are at most this (272 years): larger ones are damage."""
 LARGEST_AMOUNT = 2.0**40
 """Likewise amounts of a resource."""
+LARGEST_MACHINE = 2**26
+"""Likewise amounts of the largest machine (67,000 cores, 64 TiB): shares of it, which may be above
+1, then stay below `LARGEST_AMOUNT`."""
 MOST_INSTANCES = 2.0**31
 """Likewise instances of a task."""
 
