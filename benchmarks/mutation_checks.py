@@ -21,7 +21,7 @@ from mutation_files import Base
 from marl_sched.config import Experiment, TraceWorkload, Zone, load_config
 from marl_sched.config.yaml_text import parse_yaml
 from marl_sched.errors import TraceError
-from marl_sched.workload.traces.convert import Conversion, Converted, convert
+from marl_sched.workload.raw.convert import Conversion, Converted, convert
 from marl_sched.workload.traces.episodes import draw_trace
 from marl_sched.workload.traces.knowledge import learn
 from marl_sched.workload.traces.tasks import TaskTable, load_tasks

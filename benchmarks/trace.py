@@ -31,7 +31,7 @@ N_JOBS_A_PART = 250_000
 CONVERT = """
 import sys
 from pathlib import Path
-from marl_sched.workload.traces.convert import Conversion, convert
+from marl_sched.workload.raw.convert import Conversion, convert
 
 done = convert(Conversion("alibaba-v2018", tuple(sys.argv[2:]), Path(sys.argv[1])))
 print(sum(table.rows_read for table in done.account.tables.values()))

@@ -29,7 +29,7 @@ from mutation_bases import BASES
 from mutation_checks import Outcome, outcome_of
 from mutation_files import Base, rendered
 
-from marl_sched.workload.traces.registry import FORMATS
+from marl_sched.workload.raw.registry import FORMATS
 
 KINDS = ("rows", "files")
 ROWS_A_FILE = 4

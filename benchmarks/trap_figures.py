@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from marl_sched.plots import STYLE, WIDTH, save_figure
-from marl_sched.workload.traces.names import parse_task_name
+from marl_sched.workload.raw.names import parse_task_name
 
 _HOUR_S = 3600.0
 _BAR = "#1f5fa8"

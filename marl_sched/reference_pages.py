@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from marl_sched.cluster.metrics import DEFINITIONS
 from marl_sched.observation import COLUMNS, LIMIT, Layout
-from marl_sched.workload.traces.reference import trace_formats_page
+from marl_sched.workload.raw.reference import trace_formats_page
 
 _METRICS = """\
 # Metrics

@@ -15,16 +15,16 @@ from matplotlib.ticker import MaxNLocator, NullLocator, PercentFormatter
 
 from marl_sched.files import naming
 from marl_sched.plots import INK, STYLE, WIDTH, save_figure
-from marl_sched.workload.table import Float
-from marl_sched.workload.traces.arrival_figures import (
+from marl_sched.workload.figures.arrival_figures import (
     SPANS_S,
     counts_per_window,
     index_of_dispersion,
     no_dispersion,
 )
-from marl_sched.workload.traces.cluster_load import WINDOW_S, ClusterLoad
-from marl_sched.workload.traces.describe import Description
-from marl_sched.workload.traces.samples import Sample
+from marl_sched.workload.figures.cluster_load import WINDOW_S, ClusterLoad
+from marl_sched.workload.figures.describe import Description
+from marl_sched.workload.figures.samples import Sample
+from marl_sched.workload.table import Float
 from marl_sched.workload.traces.tasks import TaskTable
 
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -9,7 +9,7 @@ import typer
 from federation.local_run import train
 from marl_sched import kernel_cache
 from marl_sched.config import Experiment
-from marl_sched.workload.traces.convert import Conversion, convert
+from marl_sched.workload.raw.convert import Conversion, convert
 
 
 def compile_kernels() -> None:

@@ -8,8 +8,8 @@ from marl_sched.commands.trace_convert import convert
 from marl_sched.commands.trace_generate import generate
 from marl_sched.commands.trace_info import info
 from marl_sched.commands.trace_text import print_format, print_formats
-from marl_sched.workload.traces.convert import find_format
-from marl_sched.workload.traces.registry import FORMATS
+from marl_sched.workload.raw.convert import find_format
+from marl_sched.workload.raw.registry import FORMATS
 
 trace = typer.Typer(add_completion=False)
 trace.command("convert", short_help="Turn a raw trace into a task table.")(convert)

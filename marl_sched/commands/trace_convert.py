@@ -11,9 +11,9 @@ from marl_sched.commands.options import command_line, folder_of
 from marl_sched.commands.progress import Progress
 from marl_sched.commands.trace_output import ForceOption, OutOption, refuse_to_replace
 from marl_sched.commands.trace_text import print_account
-from marl_sched.workload.traces.account import Account, account_path
-from marl_sched.workload.traces.convert import Conversion
-from marl_sched.workload.traces.convert import convert as convert_trace
+from marl_sched.workload.raw.account import Account, account_path
+from marl_sched.workload.raw.convert import Conversion
+from marl_sched.workload.raw.convert import convert as convert_trace
 
 _MEGABYTE = 1_000_000
 _MOST_DIGITS = 18

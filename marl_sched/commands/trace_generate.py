@@ -13,7 +13,7 @@ from marl_sched.workload.generation.arrivals import DayCurve
 from marl_sched.workload.generation.calibration import Calibration, shipped
 from marl_sched.workload.generation.jobs import GeneratorOptions
 from marl_sched.workload.generation.jobs import generate as draw_trace
-from marl_sched.workload.traces.write_tasks import write_tasks
+from marl_sched.workload.raw.write_tasks import write_tasks
 
 MOST_JOBS = 5_000_000
 """Jobs that are drawn at once at most; eight days of v2018 are 3.2 million."""

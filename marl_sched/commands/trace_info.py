@@ -11,8 +11,8 @@ from marl_sched.commands.trace_text import print_description, print_load
 from marl_sched.config import load_config
 from marl_sched.errors import ConfigError
 from marl_sched.trace_plots import plot_trace
-from marl_sched.workload.traces.cluster_load import cluster_load
-from marl_sched.workload.traces.describe import describe
+from marl_sched.workload.figures.cluster_load import cluster_load
+from marl_sched.workload.figures.describe import describe
 from marl_sched.workload.traces.tasks import PACKAGE, load_tasks, read_info, task_path
 
 _LARGE_BYTES = 50_000_000

@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from marl_sched.workload.traces.account import Account, TableAccount
-from marl_sched.workload.traces.arrival_figures import Arrivals
-from marl_sched.workload.traces.cluster_load import WINDOW_S, ClusterLoad
-from marl_sched.workload.traces.describe import Description
-from marl_sched.workload.traces.formats import Format
-from marl_sched.workload.traces.samples import QUANTILES
+from marl_sched.workload.figures.arrival_figures import Arrivals
+from marl_sched.workload.figures.cluster_load import WINDOW_S, ClusterLoad
+from marl_sched.workload.figures.describe import Description
+from marl_sched.workload.figures.samples import QUANTILES
+from marl_sched.workload.raw.account import Account, TableAccount
+from marl_sched.workload.raw.formats import Format
 from marl_sched.workload.traces.tasks import TraceInfo
 
 _UNBOUNDED = 1000

@@ -14,8 +14,8 @@ from marl_sched.cli import run
 from marl_sched.commands.trace import trace
 from marl_sched.commands.trace_convert import _Megabytes
 from marl_sched.config import dump_config
-from marl_sched.workload.traces.account import Account
-from marl_sched.workload.traces.registry import FORMATS
+from marl_sched.workload.raw.account import Account
+from marl_sched.workload.raw.registry import FORMATS
 from marl_sched.workload.traces.source import GeneratedTrace
 from marl_sched.workload.traces.tasks import (
     TraceInfo,

@@ -13,8 +13,8 @@ import numpy as np
 
 from marl_sched.workload.generation.calibration import DagModel
 from marl_sched.workload.generation.margins import steps_margin
+from marl_sched.workload.raw.names import parse_task_name
 from marl_sched.workload.table import Float, Int
-from marl_sched.workload.traces.names import parse_task_name
 
 _MOST_CHILDREN = 6
 

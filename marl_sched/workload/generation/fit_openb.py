@@ -34,8 +34,8 @@ from marl_sched.workload.generation.margins import (
     steps_margin,
     weighted_quantiles,
 )
+from marl_sched.workload.raw.alibaba.openb import PRIORITIES
 from marl_sched.workload.table import Float, Int
-from marl_sched.workload.traces.openb import PRIORITIES
 
 RESOURCES = ("cpu_milli", "memory_mib", "gpu_milli")
 REFERENCE = {"cpu_milli": 128_000, "memory_mib": 1_048_576, "gpu_milli": 8_000}

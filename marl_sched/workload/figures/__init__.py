@@ -1,0 +1,1 @@
+"""What a task table holds, in figures."""

@@ -1,0 +1,1 @@
+"""Any CSV or Parquet, by a column mapping."""

@@ -1,0 +1,1 @@
+"""Formats of Google's traces."""
