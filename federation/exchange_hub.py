@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -163,7 +164,8 @@ class ExchangeHub:
         """
         if self._zone_of is None:
             return
-        shown: list[bytes] = list(context.auth_context().get("x509_pem_cert", ()))
+        found: Any = context.auth_context()  # typed as bytes, but a list of them
+        shown: list[bytes] = list(found.get("x509_pem_cert", ()))
         if not shown:
             raise SecurityError("the caller shows no certificate, expected a zone's")
         owner = self._zone_of(shown[0])

@@ -7,7 +7,7 @@ thread a zone    ClientApp, ZoneWorker  <-- LocalExchange -->  the other zones' 
 import logging
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from flwr.app import Context, RecordDict
 from federation.client_app import make_client_app
 from federation.local_grid import RUN_ID, SERVER_NODE_ID, LocalGrid
 from federation.round_driver import ExchangeControl, Limits, Stopped
+from federation.run_result import RunResult, result_of
 from federation.server_app import make_server_app
 from federation.session import Progress, Session
 from federation.weights import select, shared_names
@@ -29,25 +30,6 @@ from zones.records import Invitation, Weights
 from zones.worker import Tick, ZoneWorker, first_weights, make_learned_policy, score_validation
 
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """What a run left behind.
-
-    Attributes:
-        folder: The run's folder.
-        rounds: Rounds committed.
-        is_finished: Whether all rounds and the last validation are done; else resume it.
-        best_round: Round of the published policy; 0 before the first validation.
-        objective: Its validation objective; None if nothing was scored.
-    """
-
-    folder: Path
-    rounds: int
-    is_finished: bool
-    best_round: int
-    objective: float | None
 
 
 class LocalExchangeControl:
@@ -184,17 +166,3 @@ def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> li
 
 def _publish(experiment: Experiment, path: Path, ema: Weights) -> None:
     save_policy(path, make_learned_policy(experiment, ema))
-
-
-def result_of(path: Path, committed: Checkpoint | None) -> RunResult:
-    """Return what a run has left in a folder, given its last checkpoint."""
-    if committed is None:
-        return RunResult(path, 0, False, 0, None)
-    best = committed.best
-    return RunResult(
-        folder=path,
-        rounds=committed.round_number,
-        is_finished=committed.is_finished,
-        best_round=int(best.get("round", 0)),
-        objective=best.get("objective"),
-    )

@@ -21,6 +21,8 @@ FATAL = 1002
 STALE = 1003
 """Error code of a reply: not carried out, since a newer message was there."""
 
+ARRAYS = ("online", "ema")
+"""The two networks of a pair, as they travel."""
 DECISIONS = "n_decisions"
 """The metric that weighs a zone in the average."""
 

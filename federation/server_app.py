@@ -18,17 +18,21 @@ from typing import Any
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid, ServerApp
 
-from federation.messages import Packed, decode_metrics, decode_validation, encode_order
+from federation.exchange_plan import is_validated
+from federation.messages import (
+    Packed,
+    assign,
+    decode_metrics,
+    decode_validation,
+    encode_order,
+    invite,
+)
 from federation.roster import Roster
 from federation.round_driver import Check, RoundDriver
+from federation.seats import zone_table
 from federation.session import RoundDone, Session
-from federation.strategy import (
-    UpdateCheck,
-    average,
-    check_validation,
-    make_strategy,
-    odd_metrics,
-)
+from federation.strategies import Aggregator
+from federation.update_check import UpdateCheck, check_validation, odd_metrics
 from federation.weights import WeightSpec, unpack
 from zones.records import NetworkPair, RoundOrder
 
@@ -68,8 +72,17 @@ class _Run:
         self._experiment = session.experiment
         self._folder = session.folder
         self._driver = RoundDriver(grid, session.exchange, session.limits, session.stop)
-        self._roster = Roster(grid, self._driver, session.experiment)
-        self._strategy = make_strategy(session.experiment.federation.strategy)
+        self._roster = Roster(
+            grid,
+            session.experiment,
+            session.patience,
+            zone_table(session.checkpoint),
+            session.note,
+            session.stop,
+        )
+        self._aggregator = Aggregator(
+            session.experiment.federation, session.checkpoint.strategy_state
+        )
         self._checkpoint = session.checkpoint
         self._spec = WeightSpec.of(session.checkpoint.online)
 
@@ -83,11 +96,12 @@ class _Run:
         self._finish()
 
     def _round(self, round_number: int) -> None:
+        self._roster.refresh()
         start = time.perf_counter()
-        validates = self._is_validation_due(round_number - 1)
+        validates = is_validated(self._experiment, round_number - 1)
         outcome = self._carry_out(round_number, MessageType.TRAIN, validates)
         objective, is_best = self._note_validation(outcome, round_number - 1)
-        packed = average(self._strategy, round_number, outcome.replies, self._sent())
+        packed = self._aggregator.aggregate(round_number, outcome.replies, self._sent())
         seconds = time.perf_counter() - start
         n_decisions = self._write_lines(outcome, seconds, packed.n_bytes)
         self._commit(
@@ -95,6 +109,7 @@ class _Run:
             online=unpack(packed.online, self._spec),
             ema=unpack(packed.ema, self._spec),
             members=outcome.order.members,
+            strategy_state=self._aggregator.state,
         )
         self._tell(seconds, n_decisions, objective, is_best, outcome.lost)
 
@@ -103,8 +118,9 @@ class _Run:
         start = time.perf_counter()
         n_rounds = self._experiment.training.rounds
         objective, is_best, lost = None, False, {}
-        validates = self._experiment.training.validation_episodes > 0
+        validates = is_validated(self._experiment, n_rounds)
         if validates or self._session.publish is None:
+            self._roster.refresh()
             outcome = self._carry_out(n_rounds + 1, MessageType.EVALUATE, validates)
             objective, is_best = self._note_validation(outcome, n_rounds)
             lost = outcome.lost
@@ -114,26 +130,20 @@ class _Run:
         self._commit(is_finished=True)
         self._tell(time.perf_counter() - start, 0, objective, is_best, lost)
 
-    def _is_validation_due(self, round_number: int) -> bool:
-        training = self._experiment.training
-        is_due = round_number > 0 and round_number % training.validate_every == 0
-        return is_due and training.validation_episodes > 0
-
     def _carry_out(self, round_number: int, message_type: str, validates: bool) -> _Outcome:
         """Send an order and collect all answers, in as many attempts as it takes.
 
         Every attempt but the last loses at least one zone, so they are at most as many as zones.
         """
-        self._roster.refresh()
-        self._roster.require_quorum({})
         packed = self._sent()
         best_round = int(self._checkpoint.best.get("round", 0))
-        members = tuple(self._roster.nodes)
+        members = tuple(self._roster.seats)
         order = RoundOrder(round_number, 1, members, validates, best_round)
         outcome = _Outcome(order)
         while lost := self._attempt(outcome, packed, message_type):
             for zone, reason in sorted(lost.items()):
-                _logger.warning("round %d: %s leaves the run: %s", round_number, zone, reason)
+                _logger.warning("round %d: %s is lost: %s", round_number, zone, reason)
+                self._session.note("lost", {"round": round_number, "zone": zone, "reason": reason})
                 self._folder.append_metrics(
                     [{"kind": "lost", "round": round_number, "zone": zone, "reason": reason}]
                 )
@@ -141,7 +151,7 @@ class _Run:
             self._roster.remove(lost)
             order = outcome.order
             outcome.order = replace(
-                order, attempt=order.attempt + 1, members=tuple(self._roster.nodes)
+                order, attempt=order.attempt + 1, members=tuple(self._roster.seats)
             )
         return outcome
 
@@ -152,19 +162,24 @@ class _Run:
     def _attempt(self, outcome: _Outcome, packed: Packed, message_type: str) -> dict[str, str]:
         """Make one attempt at an order; return who was lost, or put the replies in the outcome."""
         order = outcome.order
-        self._session.exchange.open(order.members, order.round_number, order.attempt)
+        invitations = self._session.exchange.open(order.members, order.round_number, order.attempt)
         content = encode_order(packed, order)
         ttl = self._experiment.federation.deadline_s
-        messages = {
-            zone: Message(content, node_id, message_type, ttl=ttl)
-            for zone, node_id in self._roster.nodes.items()
-        }
-        attempt = self._driver.run(messages, self._check(packed, order, message_type))
+        messages = {}
+        epochs = {}
+        for zone, (node_id, assignment) in self._roster.seats.items():
+            own = assign(content, assignment)
+            own = invite(own, invitations[zone]) if zone in invitations else own
+            messages[zone] = Message(own, node_id, message_type, ttl=ttl)
+            epochs[zone] = assignment.epoch
+        attempt = self._driver.run(messages, self._check(packed, order, epochs, message_type))
         outcome.replies = attempt.replies
         return attempt.lost or odd_metrics(outcome.contents)
 
-    def _check(self, packed: Packed, order: RoundOrder, message_type: str) -> Check:
-        update = UpdateCheck(order, packed, self._experiment.federation.norm_bound)
+    def _check(
+        self, packed: Packed, order: RoundOrder, epochs: Mapping[str, int], message_type: str
+    ) -> Check:
+        update = UpdateCheck(order, packed, self._experiment.federation.norm_bound, epochs)
         n_episodes = self._experiment.training.validation_episodes
 
         def check(zone: str, content: RecordDict) -> None:
@@ -225,6 +240,10 @@ class _Run:
 
     def _commit(self, **changes: Any) -> None:
         self._checkpoint = replace(self._checkpoint, **changes)
+        self._roster.commit(self._checkpoint.round_number, self._checkpoint.members)
+        if self._session.keeps_zones:
+            table = {zone: vars(seat) for zone, seat in sorted(self._roster.table.items())}
+            self._checkpoint = replace(self._checkpoint, zones=table)
         self._folder.save_checkpoint(self._checkpoint)
 
     def _tell(

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,10 +43,34 @@ class RoundDone:
 
 
 Progress = Callable[[RoundDone], None]
+Note = Callable[[str, Mapping[str, Any]], None]
+"""Told what happens to zones: a kind (joined, left, lost, ...) and what belongs to it."""
 
 
 def _say_nothing(event: RoundDone) -> None:
     """Nobody watches."""
+
+
+def _note_nothing(kind: str, what: Mapping[str, Any]) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long zones are waited for, and how often one may be lost.
+
+    Attributes:
+        wait_s: Longest wait for zones that are not there: at the start for all, later for a quorum.
+            0: who is not there never will be.
+        answer_s: How much longer those are waited for that are there and have not answered.
+        poll_s: Time between two looks.
+        n_returns: How often a node may take part again after it was lost.
+    """
+
+    wait_s: float = 0.0
+    answer_s: float = 60.0
+    poll_s: float = 0.001
+    n_returns: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,6 +89,10 @@ class Session:
         limits: Bounds of every wait.
         stop: Set to end the run after calling off the attempt under way.
         progress: Called at every event.
+        patience: With zones that are not there.
+        note: Told what happens to zones.
+        keeps_zones: Zones have processes of their own: which node is which zone belongs to the
+            checkpoint.
     """
 
     experiment: Experiment
@@ -75,3 +104,6 @@ class Session:
     limits: Limits
     stop: threading.Event = field(default_factory=threading.Event)
     progress: Progress = _say_nothing
+    patience: Patience = Patience()
+    note: Note = _note_nothing
+    keeps_zones: bool = False

@@ -36,6 +36,7 @@ _logger = logging.getLogger(__name__)
 _CONFIG = "config.yaml"
 _ROUND = re.compile(r"round-(\d{5})\.npz")
 _KEPT = 2
+_STRATEGY = "strategy/"
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
@@ -51,6 +52,8 @@ class Checkpoint:
         best: `round`, `n_zones` and `objective` of the best validation so far; empty before it.
         members: Zones that took part in the round, whose states belong to the checkpoint.
         is_finished: All rounds and the last validation are done.
+        strategy_state: What the strategy keeps from round to round, by name; empty for most.
+        zones: `node_id`, `epoch` and `last_round` by zone, where zones have processes of their own.
     """
 
     round_number: int
@@ -59,6 +62,8 @@ class Checkpoint:
     best: Mapping[str, Any] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     is_finished: bool = False
+    strategy_state: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    zones: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def require_new(path: Path) -> None:
@@ -210,8 +215,15 @@ class RunFolder:
             "members": list(checkpoint.members),
             "is_finished": checkpoint.is_finished,
         }
-        arrays = {f"online/{name}": tensor for name, tensor in checkpoint.online.items()}
-        arrays |= {f"ema/{name}": tensor for name, tensor in checkpoint.ema.items()}
+        if checkpoint.zones:
+            meta["zones"] = {zone: dict(row) for zone, row in checkpoint.zones.items()}
+        arrays: dict[str, NDArray[Any]] = {}
+        for prefix, tensors in (
+            ("online/", checkpoint.online),
+            ("ema/", checkpoint.ema),
+            (_STRATEGY, checkpoint.strategy_state),
+        ):
+            arrays |= {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
         self._checkpoints.mkdir(exist_ok=True)
         path = self._round_path(checkpoint.round_number)
         write_arrays(path, "checkpoint", meta, arrays)
@@ -240,11 +252,13 @@ class RunFolder:
                     best=meta["best"],
                     members=tuple(meta["members"]),
                     is_finished=bool(meta["is_finished"]),
+                    strategy_state=_below(_STRATEGY, arrays),
+                    zones=_zone_table(meta.get("zones", {})),
                 )
                 n_lines = int(meta["n_metrics_lines"])
             except CheckpointError as error:
                 broken.append(str(error))
-            except (KeyError, ValueError, TypeError) as error:
+            except (KeyError, ValueError, TypeError, AttributeError) as error:
                 broken.append(f"{path}: not a checkpoint of a run: {error}")
             else:
                 for problem in broken:
@@ -274,8 +288,12 @@ class RunFolder:
             )
 
 
-def _below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.float32]]:
+def _below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def _zone_table(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
+    return {zone: {key: int(value) for key, value in row.items()} for zone, row in found.items()}
 
 
 def _append(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:

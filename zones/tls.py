@@ -6,6 +6,7 @@ and the first check that it does not pass is told in words.
 
 import contextlib
 import datetime as dt
+import ipaddress
 import socket
 import ssl
 
@@ -34,6 +35,13 @@ def split_address(address: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or not 0 < int(port) < 65536 or (":" in host) != is_ipv6:
         raise SecurityError(f"{address!r}: not an address, expected HOST:PORT")
     return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host, name or address, is this one and nothing else."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host.lower().rstrip(".") == "localhost"
 
 
 def fetch_certificate(address: str, timeout_s: float) -> x509.Certificate:

@@ -177,7 +177,7 @@ class ZoneWorker:
 
     def _new_learner(self) -> QRDQNLearner:
         env = self._env(self._experiment.training.replicas)
-        return QRDQNLearner(
+        learner = QRDQNLearner(
             env.layout,
             self._experiment.agent,
             env.n_replicas,
@@ -185,6 +185,10 @@ class ZoneWorker:
             self.initial_weights(),
             named_stream(self._experiment.seed, "exploration", self.zone_name),
         )
+        federation = self._experiment.federation
+        if federation.strategy == "fedprox":
+            learner.proximal_mu = federation.proximal_mu
+        return learner
 
     def _env(self, n_replicas: int) -> ZoneEnv:
         if n_replicas not in self._envs:

@@ -7,37 +7,46 @@ from numpy.typing import NDArray
 
 from marl_sched.agents.network import CandidateNetwork
 
+_BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
+
 
 class FlatAdam:
-    """torch's fused Adam on a network's flat vector; its moments are there from the start."""
+    """torch's fused Adam on a network's flat vector; its moments are there from the start.
+
+    The operation that `torch.optim.Adam(fused=True)` calls: the class itself loads torch's
+    compiler, 70 MiB that nothing here uses.
+    """
 
     def __init__(self, network: CandidateNetwork) -> None:
         """Bind to the vector and its gradient; they are changed in place."""
-        self._parameter = torch.nn.Parameter(network.flat)
-        self._parameter.grad = network.flat_gradient
-        self._optimizer = torch.optim.Adam([self._parameter], fused=True)
-        # Made here and not at the first step, so that a state always has the same arrays.
-        self._optimizer.state[self._parameter] = {
-            "step": torch.zeros(()),
-            "exp_avg": torch.zeros_like(network.flat),
-            "exp_avg_sq": torch.zeros_like(network.flat),
-        }
-
-    @property
-    def learning_rate(self) -> float:
+        self._parameter = network.flat
+        self._gradient = network.flat_gradient
+        self._step = torch.zeros(())
+        self._exp_avg = torch.zeros_like(network.flat)
+        self._exp_avg_sq = torch.zeros_like(network.flat)
+        self.learning_rate = 1e-3
         """Size of a step."""
-        rate: float = self._optimizer.param_groups[0]["lr"]
-        return rate
-
-    @learning_rate.setter
-    def learning_rate(self, rate: float) -> None:
-        self._optimizer.param_groups[0]["lr"] = rate
 
     def step(self) -> None:
         """Take one step along the gradient."""
-        self._optimizer.step()
+        self._step += 1
+        torch._fused_adam_(
+            [self._parameter],
+            [self._gradient],
+            [self._exp_avg],
+            [self._exp_avg_sq],
+            [],
+            [self._step],
+            lr=self.learning_rate,
+            beta1=_BETA1,
+            beta2=_BETA2,
+            weight_decay=0.0,
+            eps=_EPS,
+            amsgrad=False,
+            maximize=False,
+        )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return views of the step count and both moments, by name."""
-        state = self._optimizer.state[self._parameter]
+        state = {"step": self._step, "exp_avg": self._exp_avg, "exp_avg_sq": self._exp_avg_sq}
         return {f"adam.{name}": tensor.numpy() for name, tensor in state.items()}

@@ -77,6 +77,9 @@ class QRDQNLearner:
             agent.discount,
         )
         self.n_updates = 0
+        self.proximal_mu = 0.0
+        """Pull of every update to the weights loaded last (FedProx, arXiv 1812.06127, eq. 2)."""
+        self._anchor = self._online.flat.clone()
         self._sums = np.zeros(1 + len(_SUMS))
         self.set_progress(0.0)
 
@@ -147,6 +150,10 @@ class QRDQNLearner:
         loss = quantile_huber_loss(values, target, online.taus, agent.kappa)
         online.flat_gradient.zero_()
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.proximal_mu > 0:
+            with torch.no_grad():
+                pull = self._online.flat - self._anchor
+                online.flat_gradient.add_(pull, alpha=self.proximal_mu)
         norm = float(online.flat_gradient.norm())
         if not np.isfinite((loss.item(), norm)).all():
             raise RunError(
@@ -237,6 +244,7 @@ class QRDQNLearner:
         # Checked before anything changes: a refused load leaves the learner as it was.
         new_average = self._completed(weights if is_new else averaged, self._averaged)
         self._online.load_weights(full)
+        self._anchor = self._online.flat.clone()
         if is_new:
             self._target.load_weights(full)
         self._averaged.load_weights(new_average)
@@ -256,10 +264,14 @@ class QRDQNLearner:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return all that learning goes on from, as arrays of plain dtypes (np.savez)."""
-        own = {name: array.copy() for name, array in self._arrays().items()}
+        return {name: array.copy() for name, array in self.views().items()}
+
+    def views(self) -> dict[str, NDArray[Any]]:
+        """Return the same without copying it: for writing it down at once."""
+        own = self._arrays()
         own["n_updates"] = np.array(self.n_updates, np.int64)
         own["generator"] = np.array(json.dumps(self._generator.bit_generator.state))
-        return own | {f"replay.{name}": array for name, array in self._replay.state().items()}
+        return own | {f"replay.{name}": array for name, array in self._replay.views().items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `state` returned, bit by bit; `set_progress` is the caller's.

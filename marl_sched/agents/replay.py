@@ -224,21 +224,25 @@ class Replay:
             next_mask=self._log["mask"][there] if is_full else None,
         )
 
-    def state(self) -> dict[str, NDArray[Any]]:
-        """Return everything as arrays; slots that were never written are left out."""
+    def views(self) -> dict[str, NDArray[Any]]:
+        """Return everything as views; slots that were never written are left out."""
         n_used = int(np.minimum(self._count, self.n_slots).max())
-        log = {name: array[:, :n_used].copy() for name, array in self._log.items()}
+        log = {name: array[:, :n_used] for name, array in self._log.items()}
         lost = np.array([self.n_dropped, self.n_unsettled], np.int64)
-        return log | {"count": self._count.copy(), "start": self._start.copy(), "lost": lost}
+        return log | {"count": self._count, "start": self._start, "lost": lost}
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the same as copies."""
+        return {name: array.copy() for name, array in self.views().items()}
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what `state` returned.
+        """Go on from what `views` returned.
 
         Raises:
             CheckpointError: The arrays are those of a replay of another shape.
         """
         n_used = int(np.minimum(state["count"], self.n_slots).max()) if "count" in state else 0
-        own = self.state() | {name: array[:, :n_used] for name, array in self._log.items()}
+        own = self.views() | {name: array[:, :n_used] for name, array in self._log.items()}
         for name, array in own.items():
             if name not in state:
                 raise CheckpointError(f"replay: no array {name}")

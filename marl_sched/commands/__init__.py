@@ -32,6 +32,10 @@ COMMANDS = {
     "train": Entry(
         "training:train", "Train the zones' agents and average them, all in this process."
     ),
+    "federate": Entry(
+        "federate:federate",
+        "Train like `train`, every zone in a process of its own; weights travel over Flower.",
+    ),
     "evaluate": Entry(
         "evaluating:evaluate",
         "Compare policies over the same held-out episodes; write a report and plots.",
@@ -40,9 +44,21 @@ COMMANDS = {
         "tuning:tune",
         "Tune the weights of the rule `tuned`: random search, then steps around the best.",
     ),
+    "trace": Entry(
+        "trace:trace",
+        "Turn raw traces into task tables, describe them, or generate tables like them.",
+    ),
     "compile": Entry(
         "compiling:compile_kernels",
         "Compile the simulator's and the learner's kernels, if they are not yet.",
+    ),
+    "zone": Entry(
+        "zone:zone",
+        "Be a zone of a run on this host: train where the coordinator is told so, until stopped.",
+    ),
+    "certificates": Entry(
+        "certificates:certificates",
+        "Make the coordinator's certificates; let new zones in, and put them out.",
     ),
     "show-config": Entry(
         "show_config:show_config",

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from federation.run_result import describe
 from marl_sched.commands.evaluating import evaluate_and_report, make_factories
 from marl_sched.commands.options import RUNS, folder_of
 from marl_sched.commands.table import LEARNED, print_table
-from marl_sched.commands.training import describe, train_with_progress
+from marl_sched.commands.training import train_with_progress
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import load_config
 from marl_sched.evaluation import EVALUATION_FILE

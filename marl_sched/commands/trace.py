@@ -24,7 +24,7 @@ def trace_help(context: typer.Context) -> None:
     Examples:
         marl-sched trace formats
         marl-sched trace convert openb ~/traces/openb --out openb.parquet
-        marl-sched trace info openb.parquet --config configs/base.yaml
+        marl-sched trace info openb.parquet --config configs/openb.yaml
         marl-sched trace generate alibaba-v2018 --hours 2 --out generated.parquet
     """
     if context.invoked_subcommand is None:

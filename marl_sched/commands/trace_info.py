@@ -46,7 +46,7 @@ def info(
 
     Examples:
         marl-sched trace info package:alibaba-v2018-hour
-        marl-sched trace info openb.parquet --config configs/base.yaml --out plots
+        marl-sched trace info openb.parquet --config configs/openb.yaml --out plots
         marl-sched trace info openb.parquet --json | jq .arrivals.dispersion
     """
     if overrides and config is None:

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from federation.local_run import RunResult
 from federation.local_run import train as run_training
+from federation.run_result import RunResult, describe
 from federation.session import RoundDone
 from marl_sched.commands.options import (
     RUNS,
@@ -73,14 +73,3 @@ def train_with_progress(experiment: Experiment, folder: Path, resume: bool = Fal
                 f"stopped; the last whole round is in {folder}; go on with the same command and "
                 "--resume"
             ) from None
-
-
-def describe(result: RunResult) -> str:
-    """Say what a run has reached, in a line."""
-    rounds = "1 round" if result.rounds == 1 else f"{result.rounds} rounds"
-    if result.objective is None:
-        return f"{rounds}, none validated"
-    return (
-        f"{rounds}, best round {result.best_round} with a validation objective of "
-        f"{result.objective:.4f}"
-    )

@@ -4,6 +4,7 @@ Every check yields `path = value, expected ...` and must stand the faults that t
 report, since all of them run.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from marl_sched.config.yaml_text import show_value
 
 if TYPE_CHECKING:  # experiment.py imports this module
     from marl_sched.config.experiment import Experiment
+    from marl_sched.config.learning import Federation
 
 _MICROSECONDS = 1_000_000
 _MAX_WINDOWS = 1_000_000
@@ -34,10 +36,44 @@ def problems(experiment: "Experiment") -> Iterator[str]:
     else:
         yield from _drawn_problems(experiment, experiment.workload)
     yield from _resource_name_problems(experiment)
+    yield from _strategy_problems(experiment)
     if experiment.federation.quorum > len(experiment.zones):
         yield (
             f"federation.quorum = {experiment.federation.quorum}, expected at most the number of "
             f"zones, {len(experiment.zones)}"
+        )
+
+
+def zones_needed(federation: "Federation") -> int:
+    """Return how many zones a strategy needs to be what its name says."""
+    match federation.strategy:
+        case "fedmedian":
+            return 3
+        case "fedtrimmedavg":
+            return math.ceil(1 / federation.trim_share)
+        case "krum" | "multikrum":
+            return 2 * federation.hostile_zones + 3
+        case "bulyan":
+            return 4 * federation.hostile_zones + 3
+        case _:
+            return 1
+
+
+def _strategy_problems(experiment: "Experiment") -> Iterator[str]:
+    federation, n_zones = experiment.federation, len(experiment.zones)
+    needed = zones_needed(federation)
+    if n_zones < needed:
+        depends = {"fedtrimmedavg": "trim_share", "fedmedian": ""}
+        key = depends.get(federation.strategy, "hostile_zones")
+        given = f" with federation.{key} = {getattr(federation, key)}" if key else ""
+        yield (
+            f"federation.strategy = {federation.strategy}, expected at least {needed} zones for "
+            f"it{given}, there are {n_zones}"
+        )
+    if federation.strategy == "fedprox" and experiment.agent.personal_head:
+        yield (
+            "federation.strategy = fedprox, expected another one with agent.personal_head: there "
+            "are no common weights of the head to stay near to"
         )
 
 

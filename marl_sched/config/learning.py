@@ -129,8 +129,29 @@ class Training(Model):
 class Federation(Model):
     """How the zones' weights become one policy."""
 
-    strategy: Literal["fedavg", "none"] = "fedavg"
-    """fedavg: weights averaged by decision count. none: zones learn alone."""
+    strategy: Literal[
+        "fedavg",
+        "fedavgm",
+        "fedprox",
+        "fedadam",
+        "fedmedian",
+        "fedtrimmedavg",
+        "krum",
+        "multikrum",
+        "bulyan",
+        "none",
+    ] = "fedavg"
+    """fedavg: weights averaged by decision count. none: zones learn alone. Others: policies.md."""
+    server_learning_rate: Positive | None = None
+    """fedavgm, fedadam: step of the coordinator; null: 1.0 for fedavgm, 0.01 for fedadam."""
+    server_momentum: float = Field(default=0.9, ge=0, lt=1)
+    """fedavgm, fedadam: share of its last step that the coordinator keeps."""
+    proximal_mu: Positive = 0.01
+    """fedprox: pull of every update of a zone towards the weights that its round began with."""
+    trim_share: float = Field(default=0.34, gt=0, lt=0.5)
+    """fedtrimmedavg: share of the zones cut off at either end, value by value."""
+    hostile_zones: NonNegativeInt = 1
+    """krum, multikrum, bulyan: f, the zones whose updates may be anything."""
     quorum: PositiveInt = 1
     """Fewest zones a round may end with."""
     deadline_s: Positive = 3600.0
@@ -138,7 +159,7 @@ class Federation(Model):
     grace_s: Positive = 300.0
     """Longest wait for the others once the quorum has answered."""
     wait_s: Positive = 120.0
-    """Longest wait for zones with a process of their own: at the start for all, later for a quorum."""
+    """`federate`: longest wait for zones that are not there, at the start all, later a quorum."""
     norm_bound: Positive = 100.0
     """Largest allowed norm of a zone's change over the norm of the global weights."""
 

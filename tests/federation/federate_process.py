@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tiny import machines, tiny, zone
 
+from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Experiment, dump_config
 
 COMMAND = [sys.executable, "-c", "from marl_sched.cli import main; main()"]
@@ -162,6 +163,7 @@ class Federate:
 @contextmanager
 def federate(folder: Path, experiment: Experiment, *options: str) -> Iterator[Federate]:
     """Start it, and see to it that nothing of it outlives the test."""
+    warm_up()  # a minute that the bounds are not made for
     started = Federate(folder, experiment, *options)
     try:
         yield started

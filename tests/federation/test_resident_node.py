@@ -13,7 +13,8 @@ from flwr.clientapp import ClientApp
 from superlink import Driver, SuperLink, Tls, driving, error_of, running, wait_for
 
 from federation.certificates import make_authority
-from federation.fleet_link import FleetLink, SuperLinkAddress
+from federation.fleet_line import SuperLinkAddress
+from federation.fleet_link import FleetLink
 from federation.messages import STALE
 from federation.resident_node import Pace, ResidentNode, Watch
 from marl_sched.errors import RunError, SecurityError
@@ -280,19 +281,22 @@ def test_node_outlives_a_superlink_that_is_killed(tmp_path: Path) -> None:
     """The order it works on is answered to the SuperLink that comes after, from its database."""
     superlink = SuperLink(tmp_path)
     echo = Echo(is_open=False)
-    with running(superlink), driving(superlink) as driver:
-        with serving(superlink, new_key(), echo) as node:
-            (node_id,) = driver.wait_for_nodes(1)
-            message_id = driver.push(node_id, order(1))
-            wait_for(lambda: echo.begun, "the order is under way")
-            superlink.kill()
-            echo.gate.set()
-            wait_for(lambda: node.told[-1] == "connecting", "the node has noticed")
-            superlink.start()
-            assert round_of(driver.pull(message_id)) == 1
-            assert driver.nodes() == [node_id]
-            echo.is_open = True
-            assert round_of(driver.ask(node_id, order(2))) == 2
+    with (
+        running(superlink),
+        driving(superlink) as driver,
+        serving(superlink, new_key(), echo) as node,
+    ):
+        (node_id,) = driver.wait_for_nodes(1)
+        message_id = driver.push(node_id, order(1))
+        wait_for(lambda: echo.begun, "the order is under way")
+        superlink.kill()
+        echo.gate.set()
+        wait_for(lambda: node.told[-1] == "connecting", "the node has noticed")
+        superlink.start()
+        assert round_of(driver.pull(message_id)) == 1
+        assert driver.nodes() == [node_id]
+        echo.is_open = True
+        assert round_of(driver.ask(node_id, order(2))) == 2
 
 
 def test_node_is_admitted_anew_by_a_superlink_without_memory(tmp_path: Path) -> None:

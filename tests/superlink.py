@@ -5,9 +5,11 @@ import functools
 import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +33,7 @@ from federation.greeting import Hello, ZoneStatus, decode_status, encode_hello
 from zones.keys import PublicKey, public_to_pem
 
 BIN = Path(sys.executable).parent
-WAIT_S = 30.0
+WAIT_S = 40.0
 _pull_objects = http_grid.pull_objects
 APP = b"""
 [project]
@@ -42,7 +44,7 @@ license = "Apache-2.0"
 publisher = "nobody"
 [tool.flwr.app.components]
 serverapp = "nothing.app:app"
-clientapp = "nothing.app:app"
+clientapp = "federation.deployed:client_app"
 """
 
 
@@ -101,6 +103,10 @@ class SuperLink:
     def http(self) -> str:
         return f"127.0.0.1:{self.ports[1]}"
 
+    @property
+    def root(self) -> bytes | None:
+        return None if self.tls is None else self.tls.ca.read_bytes()
+
     def start(self) -> None:
         """Start it and wait until it is healthy."""
         command = [
@@ -130,7 +136,8 @@ class SuperLink:
     def is_healthy(self) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, (self.folder / "superlink.log").read_text()[-2000:]
-        scheme, verify = ("http", True) if self.tls is None else ("https", str(self.tls.ca))
+        scheme = "http" if self.tls is None else "https"
+        verify = self.tls is None or ssl.create_default_context(cafile=self.tls.ca)
         try:
             return httpx.get(f"{scheme}://{self.http}/health", verify=verify).is_success
         except httpx.HTTPError:
@@ -153,7 +160,7 @@ class SuperLink:
         return ControlHttpClient.from_server_address(
             server_address=self.http,
             insecure=self.tls is None,
-            root_certificates=None if self.tls is None else str(self.tls.ca),
+            root_certificates=self.root,
             interceptors=[],
         )
 
@@ -165,8 +172,8 @@ class SuperLink:
 
 @contextlib.contextmanager
 def running(superlink: SuperLink) -> Iterator[SuperLink]:
-    superlink.start()
     try:
+        superlink.start()
         yield superlink
     finally:
         superlink.stop()
@@ -178,16 +185,17 @@ class Driver:
     def __init__(self, superlink: SuperLink) -> None:
         self.superlink = superlink
         claim_identity(0, 1)
-        content, _ = build_fab_from_files({"pyproject.toml": APP, "nothing/app.py": b"app = 0\n"})
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            content, _ = build_fab_from_files({"pyproject.toml": APP, "nothing/app.py": b"app = 0"})
         fab = Fab(hash_str=_hash(content), content=content, verifications={})
-        root = None if superlink.tls is None else superlink.tls.ca.read_bytes()
+        root = superlink.root
         with contextlib.closing(superlink.control()) as control:
             self.run_id = control.StartRun(StartRunRequest(fab=fab_to_proto(fab))).run_id
         with contextlib.closing(
             RuntimeHttpClient.from_server_address(
                 server_address=superlink.http,
                 insecure=root is None,
-                root_certificates=None if superlink.tls is None else str(superlink.tls.ca),
+                root_certificates=root,
                 interceptors=[],
                 retry_invoker=make_simple_http_retry_invoker(),
             )
@@ -296,7 +304,10 @@ def processes() -> Iterator["Callable[..., subprocess.Popen[bytes]]"]:
         for process in started:
             if process.poll() is None:
                 process.send_signal(signal.SIGCONT)
-                process.kill()
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(10.0)
+            process.kill()
             process.wait(WAIT_S)
 
 

@@ -2,19 +2,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ConfigRecord, RecordDict
 
-from federation.flower_private import claim_identity, set_message_id
 from federation.messages import DECISIONS, Packed, encode_report
-from federation.strategy import UpdateCheck, average, check_validation, make_strategy
+from federation.update_check import UpdateCheck, check_validation
 from federation.weights import WeightSpec, unpack
 from marl_sched.errors import AggregationError
-from zones.records import NetworkPair, RoundOrder, RoundReport
+from zones.records import Assignment, NetworkPair, RoundOrder, RoundReport
 
 SPEC = WeightSpec(("body", "head"), ((2, 3), (5,)))
 SENT = Packed(SPEC, np.ones(11, np.float32), np.ones(11, np.float32))
-ORDER = RoundOrder(3, 1, ("a", "b"))
-CHECK = UpdateCheck(ORDER, SENT, norm_bound=2.0)
+ORDER = RoundOrder(3, 1, ("a", "b"), assignment=Assignment("a", 4))
+CHECK = UpdateCheck(ORDER, SENT, norm_bound=2.0, epochs={"a": 4})
 
 
 def reply_of(values: np.ndarray, n_decisions: int = 7, zone: str = "a") -> RecordDict:
@@ -76,6 +75,7 @@ def without(record: str) -> Callable[[RecordDict], None]:
         (put_config("spec", "shapes", ["2xtwo", "5"]), r"a: invalid literal"),
         (put_config("report", "round", 2), r"a: round = 2, expected 3"),
         (put_config("report", "attempt", 2), r"a: attempt = 2, expected 1"),
+        (put_config("report", "epoch", 3), r"a: epoch = 3, expected 4"),
         (put_config("report", "zone", "b"), r"a: zone = 'b', expected 'a'"),
         (put_decisions(-1), r"a: n_decisions = -1, expected an integer >= 0"),
         (put_decisions(float("nan")), r"a: n_decisions = nan, expected an integer >= 0"),
@@ -111,53 +111,3 @@ def test_bad_validation_is_refused(values: list[float] | None, message: str) -> 
         content["validation"] = ConfigRecord({"sums": values})
     with pytest.raises(AggregationError, match=f"a: validation.*{message}"):
         check_validation("a", content, n_episodes=2)
-
-
-def messages(contents: dict[str, RecordDict]) -> dict[str, Message]:
-    claim_identity(1, 1)
-    replies = {}
-    for number, (zone, content) in enumerate(contents.items()):
-        order = Message(RecordDict(), 10 + number, "train")
-        set_message_id(order, f"order-{number}")
-        replies[zone] = Message(content, reply_to=order)
-    return replies
-
-
-def test_average_does_not_depend_on_the_order_of_replies() -> None:
-    generator = np.random.default_rng(5)
-    contents = {
-        zone: reply_of(generator.standard_normal(11), n_decisions, zone)
-        for zone, n_decisions in (("a", 3), ("b", 5), ("c", 11))
-    }
-    strategy = make_strategy("fedavg")
-    forward = average(strategy, 3, messages(contents), SENT)
-    backward = average(strategy, 3, messages(dict(reversed(contents.items()))), SENT)
-    assert forward.online.tobytes() == backward.online.tobytes()
-    expected = sum(
-        n * np.asarray(contents[zone].array_records["arrays"]["online"].numpy(), np.float64)
-        for zone, n in (("a", 3), ("b", 5), ("c", 11))
-    )
-    np.testing.assert_allclose(forward.online, expected / 19, rtol=1e-5, atol=1e-7)
-
-
-def test_zone_without_decisions_has_no_weight() -> None:
-    contents = {"a": reply_of(np.full(11, 4.0), 0), "b": reply_of(np.full(11, 2.0), 9, "b")}
-    averaged = average(make_strategy("fedavg"), 3, messages(contents), SENT)
-    np.testing.assert_array_equal(averaged.online, np.full(11, 2.0, np.float32))
-
-
-def test_weights_stay_when_no_zone_decided_anything() -> None:
-    averaged = average(make_strategy("fedavg"), 3, messages({"a": reply_of(np.zeros(11), 0)}), SENT)
-    np.testing.assert_array_equal(averaged.online, SENT.online)
-
-
-def test_result_is_float32_whatever_the_strategy_computes_in() -> None:
-    class Doubling(type(make_strategy("fedavg"))):  # type: ignore[misc]  # any Flower strategy
-        def aggregate_train(self, server_round, replies):  # type: ignore[no-untyped-def]
-            arrays, metrics = super().aggregate_train(server_round, replies)
-            wide = {key: Array(array.numpy().astype(np.float64)) for key, array in arrays.items()}
-            return ArrayRecord(wide), metrics or MetricRecord()
-
-    strategy = Doubling(weighted_by_key=DECISIONS)
-    averaged = average(strategy, 3, messages({"a": reply_of(np.ones(11))}), SENT)
-    assert averaged.online.dtype == averaged.ema.dtype == np.float32

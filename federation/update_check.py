@@ -1,4 +1,4 @@
-"""Check every update, then average: Flower's strategies behind our own gate.
+"""Check every update before it is averaged: the gate in front of Flower's strategies.
 
 Flower's averaging trusts its replies: one NaN zone makes the global network NaN, arrays of shapes
 (2,) and (1,) broadcast, weights of zero divide by zero. So nothing reaches a strategy unchecked.
@@ -6,37 +6,21 @@ Flower's averaging trusts its replies: one NaN zone makes the global network NaN
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from flwr.app import Array, Message, RecordDict
-from flwr.serverapp.strategy import FedAvg, Strategy
+from flwr.app import Array, RecordDict
 from numpy.typing import NDArray
 
 from federation.messages import (
+    ARRAYS,
     DECISIONS,
     Packed,
-    decode_metrics,
     decode_spec,
     decode_validation,
 )
-from marl_sched.errors import AggregationError, ConfigError
+from marl_sched.errors import AggregationError
 from zones.records import RoundOrder
-
-ARRAYS = ("online", "ema")
-
-
-def make_strategy(name: str) -> Strategy:
-    """Return the Flower strategy of a name.
-
-    `none` averages like `fedavg`: there, no tensor is shared (`federation.weights.shared_names`).
-
-    Raises:
-        ConfigError: No strategy has this name.
-    """
-    if name in ("fedavg", "none"):
-        return FedAvg(weighted_by_key=DECISIONS)
-    raise ConfigError(f"federation.strategy = {name!r}, expected one of ['fedavg', 'none']")
 
 
 @dataclass(frozen=True)
@@ -48,11 +32,14 @@ class UpdateCheck:
         sent: The global weights the zones started from.
         norm_bound: Largest norm of the change over the norm of the weights sent (at least 1, so
             that a network of zeros can be left).
+        epochs: Epoch of the assignment of every zone: a process that was replaced answers for an
+            older one.
     """
 
     order: RoundOrder
     sent: Packed
     norm_bound: float
+    epochs: Mapping[str, int] = field(default_factory=dict)
 
     def check(self, zone: str, content: RecordDict) -> None:
         """Check one zone's reply.
@@ -80,11 +67,13 @@ class UpdateCheck:
         """
         if "report" not in content.config_records:
             raise AggregationError(f"{zone}: the reply has no record 'report'")
-        expected = {
+        expected: dict[str, str | int] = {
             "zone": zone,
             "round": self.order.round_number,
             "attempt": self.order.attempt,
         }
+        if zone in self.epochs:
+            expected["epoch"] = self.epochs[zone]
         report = content.config_records["report"]
         for key, value in expected.items():
             if report.get(key) != value:
@@ -183,34 +172,6 @@ def odd_metrics(contents: Mapping[str, RecordDict]) -> dict[str, str]:
         for zone, got in keys.items()
         if got != usual
     }
-
-
-def average(
-    strategy: Strategy, round_number: int, replies: Mapping[str, Message], sent: Packed
-) -> Packed:
-    """Average checked replies, weighted by decisions, in the order of zone names.
-
-    The order is part of the result: float32 sums depend on it. A zone without a decision has no
-    weight; if no zone had one, the weights stay as they were sent.
-
-    Returns:
-        The new global weights, float32 whatever the strategy computes in.
-
-    Raises:
-        AggregationError: The strategy returned no finite weights.
-    """
-    if not any(decode_metrics(reply.content)[0] for reply in replies.values()):
-        return sent
-    arrays, _ = strategy.aggregate_train(round_number, [replies[zone] for zone in sorted(replies)])
-    if arrays is None:
-        raise AggregationError(f"round {round_number}: no reply to average")
-    averaged = {key: arrays[key].numpy().astype(np.float32) for key in ARRAYS}
-    for key, values in averaged.items():
-        if not np.isfinite(values).all():
-            raise AggregationError(
-                f"round {round_number}: the averaged {key} network is not finite"
-            )
-    return Packed(sent.spec, averaged["online"], averaged["ema"])
 
 
 def _metric_keys(content: RecordDict) -> tuple[str, ...]:

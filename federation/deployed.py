@@ -1,0 +1,177 @@
+"""The Flower apps of a deployed run, as `flwr run` and SuperExec load them.
+
+    SuperExec --> flwr-serverapp --> server_app: RunFolder, ExchangeHub, Session, rounds
+
+Killed at any point, the same run started again goes on from its last checkpoint. Two ServerApps of
+one folder keep out of each other's way by its lock.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from federation.certificates import open_authority
+from federation.events import EVENTS, PRIVATE, EventLog
+from federation.exchange_hub import ExchangeHub, ZoneOf
+from federation.flower_private import pull_replies_at_once
+from federation.guarded import die_with_parent
+from federation.local_run import open_session
+from federation.round_driver import Limits, Unlucky
+from federation.server_app import make_server_app
+from federation.session import Patience, RoundDone
+from federation.stock_zone import client_app
+from federation.zone_keys import ZoneKeys
+from marl_sched.config import Experiment, load_config
+from marl_sched.errors import MarlSchedError, RunError
+from marl_sched.files import alone_in
+from marl_sched.run_folder import RunFolder
+from zones.keys import make_private_folder
+
+__all__ = ["client_app", "server_app"]
+
+_logger = logging.getLogger(__name__)
+
+POLL_S = 0.1
+_LOCK_S = 20.0
+"""Longest wait for an earlier ServerApp of the same folder to end."""
+_RETURNS = 3
+_LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """The run configuration of Flower, `[tool.flwr.app.config]`.
+
+    Attributes:
+        config: A configuration file, for a run folder that does not exist yet.
+        run_dir: The run's folder, created or resumed.
+        exchange_address: HOST:PORT for the exchange to listen at; port 0 takes a free one.
+        exchange_public: HOST:PORT of the exchange as zones reach it; empty: where it listens.
+        security_dir: Folder of `marl-sched certificates`; empty: plain text, on loopback.
+    """
+
+    config: str
+    run_dir: Path
+    exchange_address: str
+    exchange_public: str = ""
+    security_dir: str = ""
+
+    @classmethod
+    def of(cls, run_config: Mapping[str, Any]) -> "ServerSettings":
+        """Read what `flwr run` was given."""
+        return cls(
+            config=str(run_config.get("config", "")),
+            run_dir=Path(str(run_config["run-dir"])).expanduser(),
+            exchange_address=str(run_config.get("exchange-address", "127.0.0.1:0")),
+            exchange_public=str(run_config.get("exchange-public", "")),
+            security_dir=str(run_config.get("security-dir", "")),
+        )
+
+
+server_app = ServerApp()
+
+
+@server_app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Carry out a run to its end."""
+    die_with_parent(os.getppid())
+    pull_replies_at_once(grid)
+    settings = ServerSettings.of(context.run_config)
+    experiment = _open(settings)
+    log = EventLog(settings.run_dir / PRIVATE / EVENTS)
+    log.write("start", {"pid": os.getpid(), "flower_run": str(context.run_id)})
+    try:
+        _serve(settings, experiment, log, grid, context)
+    except MarlSchedError as error:
+        outcome = "broken" if isinstance(error, Unlucky) else "failed"
+        log.write("end", {"outcome": outcome, "error": str(error)})
+        raise
+    except Exception as error:
+        _logger.exception("the run broke")
+        log.write("end", {"outcome": "broken", "error": f"{type(error).__name__}: {error}"})
+        raise
+    log.write("end", {"outcome": "finished", "error": ""})
+
+
+def _open(settings: ServerSettings) -> Experiment:
+    """Return the experiment of the run's folder, which is created if need be; set the log up."""
+    config = settings.run_dir / "config.yaml"
+    if not config.exists():
+        RunFolder.create(settings.run_dir, load_config(settings.config))
+    private = settings.run_dir / PRIVATE
+    make_private_folder(private)
+    handler = logging.FileHandler(private / "serverapp.log")
+    handler.setFormatter(logging.Formatter(_LINE))
+    for name in ("federation", "marl_sched", "zones", "flwr"):
+        logger = logging.getLogger(name)
+        logger.setLevel(logging.INFO)
+        logger.addHandler(handler)
+    return load_config(config)
+
+
+def _serve(
+    settings: ServerSettings, experiment: Experiment, log: EventLog, grid: Grid, context: Context
+) -> None:
+    with ExitStack() as stack:
+        _lock(stack, settings.run_dir)
+        folder = RunFolder.resume(settings.run_dir, experiment)
+        hub = stack.enter_context(
+            ExchangeHub(
+                experiment,
+                settings.exchange_address,
+                _credentials(settings.security_dir),
+                public_address=settings.exchange_public or None,
+                zone_of=_zone_of(settings.security_dir),
+            )
+        )
+        federation = experiment.federation
+        limits = Limits(federation.quorum, federation.deadline_s, federation.grace_s, poll_s=POLL_S)
+        patience = Patience(wait_s=federation.wait_s, poll_s=POLL_S, n_returns=_RETURNS)
+
+        def note_round(event: RoundDone) -> None:
+            log.write("round", asdict(event))
+
+        session = replace(
+            open_session(experiment, folder, hub),
+            limits=limits,
+            patience=patience,
+            progress=note_round,
+            note=log.write,
+            keeps_zones=True,
+        )
+        make_server_app(session)(grid, context)
+
+
+def _lock(stack: ExitStack, run_dir: Path) -> None:
+    """Keep others out of the run's folder; one that ends is waited for."""
+    deadline = time.monotonic() + _LOCK_S
+    while True:
+        try:
+            stack.enter_context(alone_in(run_dir))
+            return
+        except RunError as error:
+            if time.monotonic() > deadline:
+                raise Unlucky(str(error)) from None
+            time.sleep(POLL_S)
+
+
+def _credentials(security_dir: str) -> grpc.ServerCredentials | None:
+    """Return the exchange's credentials: mutual TLS, or none."""
+    if not security_dir:
+        return None
+    authority = open_authority(Path(security_dir))
+    return authority.files.load().credentials(client_ca=authority.roots())
+
+
+def _zone_of(security_dir: str) -> ZoneOf | None:
+    """Return how a caller of the exchange is known by its certificate."""
+    return ZoneKeys(Path(security_dir)).zone_of_certificate if security_dir else None

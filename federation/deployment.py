@@ -1,0 +1,281 @@
+"""The supervisor of a federated run: starts every process of it, keeps them alive, ends them all.
+
+    SuperLink   its HTTP API on loopback only; the Fleet API where zones reach it
+    SuperExec   starts the ServerApp, which runs the rounds and the exchange
+    zones       one process each, on this host; or elsewhere, started by others
+
+A SuperLink, SuperExec or zone that dies is started again; a ServerApp that dies is submitted again
+and goes on from the last checkpoint. All of it a bounded number of times between two rounds.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Self
+
+from federation.admission import Admission
+from federation.control import Control, RunState
+from federation.events import EVENTS, Event, EventReader
+from federation.fleet_errors import LinkDown
+from federation.kept_up import MAX_STARTS, KeptUp, ServerLife
+from federation.processes import Child, end_all
+from federation.programs import DeploymentSettings, Programs
+from marl_sched.errors import MarlSchedError, RunError
+from marl_sched.files import alone_in
+from zones.keys import make_private_folder
+
+_logger = logging.getLogger(__name__)
+
+_HEALTHY_S = 60.0
+"""Longest wait for a SuperLink to answer."""
+_START_S = 60.0
+"""Longest wait for a submitted ServerApp to say that it has begun."""
+_END_S = 8.0
+"""What processes are given to end by themselves."""
+_SUPERLINK_END_S = 1.0
+"""The same for the SuperLink, which waits for callers; there is nothing for it to save."""
+_LOOK_S = 0.1
+
+Tell = Callable[[Event], None]
+
+
+class Deployment:
+    """All processes of a run. Use it in a `with` statement: its end is theirs."""
+
+    def __init__(self, settings: DeploymentSettings, tell: Tell) -> None:
+        """Prepare the folder and choose the ports; nothing is started.
+
+        Args:
+            settings: What to run, and where.
+            tell: Told every event, from the thread that calls `run`.
+
+        Raises:
+            RunError: A port is taken.
+            OSError: The folder cannot be written.
+        """
+        self._settings = settings
+        self._tell = tell
+        self.ports = settings.ports.chosen(settings.host, settings.security is not None)
+        """Where it listens."""
+        self.programs = Programs(settings, self.ports)
+        """How its processes are started."""
+        make_private_folder(settings.private)
+        (settings.private / "logs").mkdir(0o700, exist_ok=True)
+        self._admission: Admission | None = None
+        self._env = self.programs.environment()
+        self._superlink = self._watched("superlink", self.programs.superlink())
+        self._superexec = self._watched("superexec", self.programs.superexec())
+        names = sorted(settings.experiment.zone_names) if settings.has_zones else []
+        self._zones = {
+            zone: self._watched(f"zone-{zone}", self.programs.zone(zone)) for zone in names
+        }
+        self._events = EventReader(settings.private / EVENTS)
+        self._control: Control | None = None
+        self._server = ServerLife()
+
+    def __enter__(self) -> Self:
+        """Return the deployment."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """End every process."""
+        self.close()
+
+    def close(self) -> None:
+        """End every process that is left."""
+        zones = [watched.child for watched in self._zones.values()]
+        end_all([*zones, self._superexec.child], _END_S)
+        end_all([self._superlink.child], _SUPERLINK_END_S)
+        self._drop_control()
+        if self._admission is not None:
+            self._admission.close()
+            self._admission = None
+
+    def run(self) -> RunState | None:
+        """Carry the run out to its end.
+
+        Returns:
+            What the SuperLink knows of it, if it still does.
+
+        Raises:
+            RunError: The run failed, or a process does not stay up.
+        """
+        self._start_all()
+        while not self._step():
+            time.sleep(_LOOK_S)
+        return self._final_state()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by name, of those that run."""
+        children = [self._superlink, self._superexec, *self._zones.values()]
+        return {w.child.name: w.child.pid for w in children if w.child.is_running}
+
+    def _start_all(self) -> None:
+        if self._settings.security is not None:
+            self._admission = Admission(self._settings, self.ports, self.programs)
+        self._superlink.start()
+        for zone, watched in self._zones.items():
+            if self._admission is not None:
+                watched.child.env |= self._admission.environment(zone)
+            watched.start()
+        self._wait_healthy()
+        self._superexec.start()
+        for run_id in self._api.unfinished():  # what a killed supervisor has left
+            self._api.stop(run_id)
+
+    def _step(self) -> bool:
+        """Look after everything once; return whether the run has finished."""
+        if self._take_events():
+            return True
+        self._keep_up(self._superlink)
+        if self._superlink.child.is_running and self._control is None:
+            self._wait_healthy()
+        self._keep_up(self._superexec)
+        for watched in self._zones.values():
+            self._keep_up(watched, is_needed=False)
+        with suppress(LinkDown):
+            return self._look_after_server()
+        return False
+
+    def _take_events(self) -> bool:
+        """Pass events on; return whether the run has finished.
+
+        Raises:
+            RunError: It failed in a way that another start would repeat.
+        """
+        for event in self._events.new():
+            self._tell(event)
+            self._server.note(event)
+            if event["kind"] == "round":
+                for watched in (self._superlink, self._superexec, *self._zones.values()):
+                    watched.note_round()
+            if event["kind"] == "end" and event["outcome"] == "finished":
+                return True
+            if event["kind"] == "end" and event["outcome"] == "failed":
+                raise RunError(str(event["error"]))
+        return False
+
+    def _look_after_server(self) -> bool:
+        """Submit the run when no ServerApp is at it; return whether it has finished.
+
+        Raises:
+            RunError: It was submitted often enough.
+            LinkDown: The SuperLink does not answer.
+        """
+        server, now = self._server, time.monotonic()
+        if server.flower_run is None:
+            if now >= server.submit_at:
+                self._submit()
+            return False
+        if server.is_started:
+            if not server.has_ended and self._is_at_work():
+                return False
+            if self._take_events():  # what it said last
+                return True
+            reason = server.error or "the ServerApp died"
+        else:
+            if now < server.ask_at:
+                return False
+            server.asked()
+            state = self._api.state(server.flower_run)
+            if state is not None and not state.is_over and now < server.submitted + _START_S:
+                return False
+            reason = "the SuperLink does not know the run" if state is None else state.details
+            reason = reason or f"no ServerApp within {_START_S:g} s"
+        self._api.stop(server.flower_run)
+        self._tell({"kind": "again", "reason": reason})
+        server.forget(reason)
+        if server.n_starts >= MAX_STARTS:
+            raise RunError(
+                f"the ServerApp was started {MAX_STARTS} times without a round in between, "
+                f"last: {reason}"
+            )
+        return False
+
+    def _submit(self) -> None:
+        self._server.submit(self._api.start(self.programs.run_config()))
+        self._tell({"kind": "submitted", "flower_run": str(self._server.flower_run)})
+
+    def _is_at_work(self) -> bool:
+        """Return whether a ServerApp holds the run's folder."""
+        try:
+            with alone_in(self._settings.folder):
+                return False
+        except RunError:
+            return True
+
+    def _keep_up(self, watched: KeptUp, is_needed: bool = True) -> None:
+        """Start a process again that has died.
+
+        Raises:
+            RunError: It does not stay up, and nothing goes on without it.
+        """
+        how = watched.look()
+        if not how:
+            return
+        if watched is self._superlink:
+            self._drop_control()
+        name = watched.child.name
+        self._tell({"kind": "died", "process": name, "how": how})
+        if watched.is_given_up and is_needed:
+            raise RunError(f"{name}: does not stay up: {how}")
+
+    def _wait_healthy(self) -> None:
+        """Wait until the SuperLink answers.
+
+        Raises:
+            RunError: It has ended, or does not answer in time.
+        """
+        control = Control(self.programs.control_address, self.programs.ca)
+        child = self._superlink.child
+        deadline = time.monotonic() + _HEALTHY_S
+        while not control.is_healthy():
+            if not child.is_running:
+                raise RunError(f"{child.name}: {child.describe_end()}")
+            if time.monotonic() > deadline:
+                raise RunError(
+                    f"{child.name}: no answer within {_HEALTHY_S:g} s ({child.last_line()})"
+                )
+            time.sleep(_LOOK_S)
+        self._control = control
+        if self._admission is not None:
+            self._admission.use(control)
+
+    def _drop_control(self) -> None:
+        if self._admission is not None:
+            self._admission.pause()
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+
+    @property
+    def _api(self) -> Control:
+        if self._control is None:
+            raise LinkDown("the SuperLink is not up")
+        return self._control
+
+    def _final_state(self) -> RunState | None:
+        """Return what the SuperLink knows of the run."""
+        with suppress(MarlSchedError):
+            if self._server.flower_run is not None:
+                return self._api.state(self._server.flower_run)
+        return None
+
+    def _watched(self, name: str, command: Sequence[str]) -> KeptUp:
+        log = self._settings.private / "logs" / f"{name}.log"
+        return KeptUp(Child(name, command, log, self._env))
+
+
+@contextmanager
+def supervised(settings: DeploymentSettings, tell: Tell) -> Iterator[Deployment]:
+    """Hold the run's folder, and a deployment that ends with the block.
+
+    Raises:
+        RunError: Another supervisor is at work there, or a port is taken.
+        OSError: The folder cannot be written.
+    """
+    make_private_folder(settings.private)
+    with alone_in(settings.private), Deployment(settings, tell) as deployment:
+        yield deployment

@@ -1,0 +1,54 @@
+"""Which node was which zone, and what is known of a node."""
+
+from dataclasses import dataclass
+
+from marl_sched.run_folder import Checkpoint
+from zones.records import Assignment
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A row of the zone table.
+
+    Attributes:
+        node_id: The node that was the zone last.
+        epoch: Counts how often the zone was given to a node.
+        last_round: The last committed round that the zone took part in; 0: none.
+    """
+
+    node_id: int
+    epoch: int
+    last_round: int = 0
+
+
+def zone_table(checkpoint: Checkpoint) -> dict[str, Seat]:
+    """Return the zone table of a checkpoint; of one without, what its members tell."""
+    rows = checkpoint.zones
+    table = {zone: Seat(0, 0, checkpoint.round_number) for zone in checkpoint.members}
+    return table | {z: Seat(r["node_id"], r["epoch"], r["last_round"]) for z, r in rows.items()}
+
+
+@dataclass
+class Node:
+    """What is known of a node."""
+
+    node_id: int
+    name: str | None = None
+    """The zone it was started for, empty for any; None: it has not said yet."""
+    claim: Assignment | None = None
+    """What it is to be, or is."""
+    is_seated: bool = False
+    was: Assignment | None = None
+    """What it says that it is."""
+    query: str | None = None
+    """The question that it has not answered."""
+    ask_at: float = 0.0
+    is_challenged: bool = False
+    """Whether another node has claimed its zone, so that it was asked whether it is alive."""
+    is_alive: bool = False
+    """Whether it has answered since."""
+    is_told_spare: bool = False
+    barred: str = ""
+    """Why it is not wanted any more."""
+    n_losses: int = 0
+    n_good: int = 0

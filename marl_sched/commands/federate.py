@@ -1,0 +1,214 @@
+"""`marl-sched federate`."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from federation.deployment import supervised
+from federation.events import Event
+from federation.programs import LOOPBACK, WILDCARDS, DeploymentSettings, Ports, require_host
+from federation.run_result import describe, result_of
+from marl_sched.commands.options import (
+    RUNS,
+    ConfigArgument,
+    SetOption,
+    command_line,
+    folder_of,
+)
+from marl_sched.commands.progress import Progress
+from marl_sched.commands.warm_up import warm_up
+from marl_sched.config import load_config
+from marl_sched.files import alone_in
+from marl_sched.run_folder import RunFolder, require_new
+from zones.tls import is_loopback
+
+_PORTS = Ports(fleet=9092, exchange=9093, enrolment=9094)
+"""Where zones on other hosts look for us."""
+
+
+def _port(what: str) -> typer.models.OptionInfo:
+    text = f"Port of {what}; default: free on loopback"
+    known = {"the weights": 9092, "the exchange": 9093, "enrolment": 9094}.get(what)
+    text += "." if known is None else f", else {known}."
+    option: typer.models.OptionInfo = typer.Option(
+        min=0, max=65535, help=text, show_default=False, metavar="PORT"
+    )
+    return option
+
+
+def federate(  # noqa: PLR0913 - one parameter an option
+    config: ConfigArgument,
+    overrides: SetOption,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Folder to write; default: runs/NAME.",
+            parser=folder_of,
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the last whole round of the folder.")
+    ] = False,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Address to listen at for zones.")
+    ] = LOOPBACK,
+    public_host: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST",
+            help="Name or address by which zones reach it; default: --host.",
+            show_default=False,
+        ),
+    ] = "",
+    secure: Annotated[
+        bool | None,
+        typer.Option(
+            "--secure/--insecure",
+            help="TLS, keys and certificates; default: beyond loopback, where it is always on.",
+            show_default=False,
+        ),
+    ] = None,
+    certificates: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of `marl-sched certificates`; default: RUN/federation/pki.",
+            parser=folder_of,
+            show_default=False,
+        ),
+    ] = None,
+    zones_elsewhere: Annotated[
+        bool,
+        typer.Option("--zones-elsewhere", help="Start no zone here; `marl-sched zone` does it."),
+    ] = False,
+    fleet_port: Annotated[int | None, _port("the weights")] = None,
+    exchange_port: Annotated[int | None, _port("the exchange")] = None,
+    enrolment_port: Annotated[int | None, _port("enrolment")] = None,
+    control_port: Annotated[int | None, _port("Flower's Control API, always on loopback")] = None,
+) -> None:
+    """Train like `train`, every zone in a process of its own; weights travel over Flower.
+
+    Examples:
+        marl-sched federate configs/base.yaml
+        marl-sched federate configs/base.yaml --resume
+        marl-sched federate configs/base.yaml --host 10.0.0.1 --zones-elsewhere
+    """
+    is_local = is_loopback(host)
+    if secure is False and not is_local:
+        raise typer.BadParameter(f"--insecure with --host {host}, expected it on loopback only")
+    if certificates is not None and is_local and not secure:
+        raise typer.BadParameter("--certificates goes with --secure, or with another --host")
+    if host in WILDCARDS and not public_host:
+        raise typer.BadParameter(f"--host {host} listens everywhere, expected a --public-host too")
+    for name in filter(None, (host, public_host)):
+        require_host(name)
+    experiment = load_config(config, overrides)
+    folder = RUNS / experiment.name if out is None else out
+    if not resume:
+        require_new(folder)
+    usual = Ports() if is_local else _PORTS
+    given = {
+        "fleet": fleet_port,
+        "exchange": exchange_port,
+        "enrolment": enrolment_port,
+        "control": control_port,
+    }
+    ports = Ports(**{n: getattr(usual, n) if port is None else port for n, port in given.items()})
+    settings = DeploymentSettings(
+        experiment=experiment,
+        folder=folder,
+        host=host,
+        public_host=public_host,
+        ports=ports,
+        has_zones=not zones_elsewhere,
+    )
+    is_secure = bool(secure) or not is_local
+    settings = settings.secured(certificates) if is_secure else settings
+    warm_up()
+    for name in ("flwr", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    settings.ports.chosen(host, is_secure)  # before anything is written
+    if not resume:
+        RunFolder.create(folder, experiment)
+    if not (resume and _is_finished(settings)):
+        _run(settings)
+    result = result_of(folder, RunFolder(folder).last_checkpoint())
+    typer.echo(f"wrote {folder}: {describe(result)}")
+    following = command_line("evaluate", config, "--run", folder, overrides=overrides)
+    typer.echo(f"next: {following}")
+
+
+def _is_finished(settings: DeploymentSettings) -> bool:
+    """Check the folder of a run that is to go on; return whether there is nothing left to do."""
+    with alone_in(settings.folder):
+        committed = RunFolder.resume(settings.folder, settings.experiment).committed
+    return committed is not None and committed.is_finished
+
+
+def _run(settings: DeploymentSettings) -> None:
+    """Run with a progress bar; on Ctrl-C say how to go on."""
+    rounds = settings.experiment.training.rounds
+    with Progress("federate", total=rounds, unit="rounds") as progress:
+        try:
+            with supervised(settings, _teller(progress)) as deployment:
+                if not settings.has_zones:
+                    for zone in sorted(settings.experiment.zone_names):
+                        _say(f"zone {zone}: {deployment.programs.elsewhere(zone)}")
+                state = deployment.run()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(
+                f"stopped; the last whole round is in {settings.folder}; go on with the same "
+                "command and --resume"
+            ) from None
+    if state is not None:
+        total = (state.bytes_sent + state.bytes_received) / 1e6
+        _say(f"traffic of weights, by the SuperLink's record: {total:.3f} MB")
+
+
+def _teller(progress: Progress) -> Callable[[Event], None]:
+    def tell(event: Event) -> None:
+        line = _line(event)
+        if line:
+            _say(line)
+        if event["kind"] == "round":
+            objective = event["objective"]
+            note = "" if objective is None else f"validation objective {objective:.4f}"
+            progress.advance(1 if event["n_decisions"] else 0, note)
+
+    return tell
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _line(event: Event) -> str:
+    """Return what is said of an event; empty: nothing."""
+    match event["kind"]:
+        case "waiting":
+            return f"waiting for {', '.join(event['zones'])} (up to {event['wait_s']:g} s)"
+        case "missing":
+            return f"going on without {', '.join(event['zones'])}: no process of it is there"
+        case "joined":
+            return f"zone {event['zone']} is there"
+        case "left":
+            return f"zone {event['zone']} has left"
+        case "lost":
+            return (
+                f"lost zone {event['zone']} in round {event['round']}: {event['reason']}; the "
+                "round is run again without it"
+            )
+        case "refused":
+            return f"refused a node: {event['reason']}"
+        case "problem":
+            return f"zone {event['zone']}: {event['problem']}"
+        case "died":
+            return f"{event['process']} died: {event['how']}"
+        case "again":
+            return f"the ServerApp is started again from the last checkpoint: {event['reason']}"
+    return ""
