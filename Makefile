@@ -32,6 +32,7 @@ docs: .venv/.installed
 	$(BIN)/python -m marl_sched.reference_pages metrics > docs/metrics.md
 	$(BIN)/python -m marl_sched.reference_pages observation > docs/observation.md
 	$(BIN)/python -m marl_sched.reference_pages trace-formats > docs/trace-formats.md
+	$(BIN)/python -m marl_sched.reference_pages column-mapping > docs/column-mapping.md
 	$(BIN)/python -m marl_sched.results > docs/results.md
 
 # The code of the protocols between processes; a test fails when it is stale.

@@ -6,6 +6,7 @@ Killed at any point, the same run started again goes on from its last checkpoint
 one folder keep out of each other's way by its lock.
 """
 
+import errno
 import logging
 import os
 import time
@@ -44,6 +45,7 @@ POLL_S = 0.1
 _LOCK_S = 20.0
 """Longest wait for an earlier ServerApp of the same folder to end."""
 _RETURNS = 3
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -97,9 +99,16 @@ def main(grid: Grid, context: Context) -> None:
         raise
     except Exception as error:
         _logger.exception("the run broke")
-        log.write("end", {"outcome": "broken", "error": f"{type(error).__name__}: {error}"})
+        log.write("end", _outcome(error))
         raise
     log.write("end", {"outcome": "finished", "error": ""})
+
+
+def _outcome(error: Exception) -> dict[str, str]:
+    """Return what is said of an end that nobody foresaw; a full disk stays full."""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return {"outcome": "failed", "error": f"{error.filename}: {error.strerror}"}
+    return {"outcome": "broken", "error": f"{type(error).__name__}: {error}"}
 
 
 def _open(settings: ServerSettings) -> Experiment:

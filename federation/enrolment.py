@@ -253,7 +253,7 @@ def _requested_key(request: EnrolRequest) -> PublicKey:
         found = x509.load_der_x509_csr(request.certificate_request)
         key = found.public_key()
         is_signed = found.is_signature_valid
-    except (ValueError, TypeError, UnsupportedAlgorithm):
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.InvalidVersion):
         raise Refused("not a certificate request") from None
     if not isinstance(key, PublicKey) or not isinstance(key.curve, ec.SECP384R1):
         raise Refused(f"{describe(key)}, expected an EC key on secp384r1")

@@ -162,7 +162,7 @@ class ZoneKeys:
             known = self.find(key)
         except Refused as refusal:
             raise SecurityError(f"{where}: {refusal}, expected the key of a zone") from None
-        except ValueError:
+        except (ValueError, x509.InvalidVersion):
             raise SecurityError(f"{where}: not a certificate, expected a zone's") from None
         if known is None:
             label = fingerprint(key).hex()[:8]

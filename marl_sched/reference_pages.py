@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from marl_sched.cluster.metrics import DEFINITIONS
 from marl_sched.observation import COLUMNS, LIMIT, Layout
-from marl_sched.workload.raw.reference import trace_formats_page
+from marl_sched.workload.raw.reference import column_mapping_page, trace_formats_page
 
 _METRICS = """\
 # Metrics
@@ -71,6 +71,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "metrics": metrics_page,
     "observation": observation_page,
     "trace-formats": trace_formats_page,
+    "column-mapping": column_mapping_page,
 }
 
 

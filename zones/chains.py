@@ -39,7 +39,7 @@ def parse_certificates(content: bytes, where: str) -> Certificates:
     """
     try:
         certificates = tuple(x509.load_pem_x509_certificates(content))
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         raise SecurityError(f"{where}: not a certificate, expected certificates in PEM") from None
     if len(certificates) > _MAX_CHAIN:
         raise SecurityError(

@@ -63,7 +63,7 @@ def fetch_certificate(address: str, timeout_s: float) -> x509.Certificate:
         content = secured.getpeercert(binary_form=True)
     try:
         return x509.load_der_x509_certificate(content or b"")
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         raise SecurityError(
             f"the certificate of {address}: cannot be read, expected X.509"
         ) from None

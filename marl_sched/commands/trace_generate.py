@@ -35,7 +35,7 @@ def generate(  # noqa: PLR0913 - one parameter an option
     ] = None,
     mode: Annotated[
         str,
-        typer.Option(help="trace: at that rate; sparse, dense: times that of its quietest, busiest 60th."),
+        typer.Option(help="trace: that rate; sparse, dense: as in its quietest, busiest sixtieth."),
     ] = "trace",
     day_swing: Annotated[
         float,

@@ -28,6 +28,7 @@ Editors that know the YAML language server complete and check keys if the first 
 """
 _UNITS = {
     "price_per_hour": "currency/h",
+    "jobs_per_s": "1/s",
     "offload_s_per_gib": "s/GiB",
 }
 """Units of the fields whose name ends otherwise than in its unit."""
@@ -36,13 +37,24 @@ _SUFFIXES = {"_s": "s", "_mib": "MiB", "_us": "us"}
 
 def reference() -> str:
     """Return the page: one section a model, in the order of the file."""
-    sections = [_INTRODUCTION]
-    for path, model in _sections("", Experiment):
-        kind = kind_of(model)
-        title = f"`{path}`" if path else "The file"
+    return page(_INTRODUCTION, Experiment)
+
+
+def page(introduction: str, model: type[BaseModel]) -> str:
+    """Return the reference of a YAML file: one section a model, in the order of the file.
+
+    A model that stands in several places has one section, titled with all of them.
+    """
+    places: dict[type[BaseModel], list[str]] = {}
+    for path, part in _sections("", model):
+        places.setdefault(part, []).append(path)
+    sections = [introduction]
+    for part, paths in places.items():
+        kind = kind_of(part)
+        title = ", ".join(f"`{path}`" for path in paths) if paths[0] else "The file"
         chosen = f" (`kind: {kind}`)" if kind else ""
-        summary = (model.__doc__ or "").replace("\n\n", "\n").replace("\n    ", "\n").strip()
-        sections.append(f"## {title}{chosen}\n\n{summary}\n\n{_table(path, model)}")
+        summary = (part.__doc__ or "").replace("\n\n", "\n").replace("\n    ", "\n").strip()
+        sections.append(f"## {title}{chosen}\n\n{summary}\n\n{_table(part)}")
     return "\n".join(sections)
 
 
@@ -65,7 +77,7 @@ def _below(annotation: Any) -> Iterator[tuple[type[BaseModel], str]]:
             yield from ((model, f".NAME{suffix}") for model, suffix in _below(get_args(member)[1]))
 
 
-def _table(path: str, model: type[BaseModel]) -> str:
+def _table(model: type[BaseModel]) -> str:
     rows = ["| key | value | default | unit | meaning |", "|---|---|---|---|---|"]
     for name, field in model.model_fields.items():
         meaning = " ".join((field.description or "").split())

@@ -133,9 +133,9 @@ class DrawnWorkload(Model):
     """Offered load on the binding resource that background use leaves free."""
     load_tolerance: Share = 0.02
     """The drawn load may differ from `load` by this share of it."""
-    train_arrivals_s: list[NonNegative] = Field(default=[0.0, 2400.0], min_length=2, max_length=2)
+    train_arrivals_s: list[NonNegative] = Field(default=[0.0, 1800.0], min_length=2, max_length=2)
     """Trace seconds [from, to) that tuning, training and validation draw from."""
-    test_arrivals_s: list[NonNegative] = Field(default=[2400.0, 3600.0], min_length=2, max_length=2)
+    test_arrivals_s: list[NonNegative] = Field(default=[1800.0, 3600.0], min_length=2, max_length=2)
     """Trace seconds [from, to) that tests draw from."""
     window_s: Positive | None = None
     """Trace time that an episode draws its jobs from; their arrivals are squeezed into

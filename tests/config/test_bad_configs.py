@@ -197,7 +197,7 @@ def test_path_that_is_no_file_is_refused(path: Path) -> None:
         (["workload.train_arrivals_s=[0]"], r"train_arrivals_s = \[0\], expected a list \(exactly"),
         (["workload.test_arrivals_s=[0, 60]"], r"test_arrivals_s = \[0.0, 60.0\], expected a span"),
         (
-            ["episode.horizon_s=900", "workload.test_arrivals_s=[2000, 3600]"],
+            ["episode.horizon_s=900", "workload.test_arrivals_s=[1000, 3600]"],
             "expected no overlap with train_arrivals_s = ",
         ),
         (["zones[0].mix={web: 1}"], r"zones\[0\].mix is given, expected none: a trace has no"),

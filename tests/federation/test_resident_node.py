@@ -191,6 +191,7 @@ def test_of_what_was_missed_only_the_newest_is_carried_out(
     newest = driver.push(node_id, order(3))
     # Its answers to what it missed are for nobody but this test.
     with serving(plain, key, echo):
+        driver.wait_for_nodes(1)  # before that, the SuperLink answers in its place
         assert round_of(driver.pull(newest)) == 3
         for message_id in missed:
             assert error_of(driver.pull(message_id)).code == STALE

@@ -1,7 +1,9 @@
-"""docs/trace-formats.md, written from the formats of raw traces."""
+"""docs/trace-formats.md and docs/column-mapping.md, written from the code."""
 
 from collections.abc import Iterator
 
+from marl_sched.config.reference import page
+from marl_sched.workload.raw.columns.column_mapping import Mapping
 from marl_sched.workload.raw.formats import Format
 from marl_sched.workload.raw.registry import FORMATS
 
@@ -17,8 +19,31 @@ the tables below. The first action of a rule is its default; `--rule RULE=ACTION
 - `stop` ends the conversion with an error; nothing is written.
 
 Why the defaults are what they are: [traces-explained.md](traces-explained.md). How to bring a trace
-of your own: [traces.md](traces.md). This page is written from the code by `make docs`.
+of your own: [traces.md](traces.md); what a mapping may say: [column-mapping.md](column-mapping.md).
+This page is written from the code by `make docs`.
 """
+
+
+_MAPPING = """# Column mapping
+
+What stands in the `--mapping FILE` of `marl-sched trace convert columns`, a YAML file that says
+which column of a table means what. Unknown keys, values of another type and parts that do not fit
+are errors that name file, key, value and what is allowed. `docs/examples/columns.yaml` is an
+example, [traces.md](traces.md) the tutorial. This page is written from the code by `make docs`.
+
+Three shapes of tables need different keys:
+
+- one row a task: `row: task` (default); `n_instances` for how many alike;
+- one row an instance: `row: instance`; rows of equal `job` and `task` are one task. Without it
+  such a table has its rows dropped as `duplicate`;
+- parents in names like Alibaba's `R4_2` (task 4 waits for task 2): `parents: {kind: names}`, and
+  `task` is that column.
+"""
+
+
+def column_mapping_page() -> str:
+    """Return the page: one section a model of the mapping."""
+    return page(_MAPPING, Mapping)
 
 
 def trace_formats_page() -> str:

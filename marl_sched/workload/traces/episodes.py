@@ -7,8 +7,10 @@ window longer than the horizon is squeezed into it: arrivals come closer, durati
 Shapes: J jobs, T tasks, N instances, R resources.
 """
 
+import logging
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,8 @@ from marl_sched.workload.traces.expansion import expand_durations, expand_use
 from marl_sched.workload.traces.knowledge import Knowledge, learn
 from marl_sched.workload.traces.source import Source, source_of
 from marl_sched.workload.traces.tasks import MEAN, TaskTable
+
+_logger = logging.getLogger(__name__)
 
 Bool = NDArray[np.bool_]
 Drawn = TraceWorkload | GeneratedWorkload
@@ -64,23 +68,55 @@ def draw_trace(
         TraceError: The task table cannot be read, or the window holds too little load.
     """
     source = source_of(experiment, workload)
+    _warn_of_lacking(source, tuple(experiment.resources))
     start_s = _start(experiment, workload, split, episode)
     window = _open_window(experiment, workload, source.tasks(), zone, start_s)
     key = (experiment.seed, split, episode, zone.name)
     load = zone.load if zone.load is not None else workload.load
     picked, account = _pick(window, load, workload, random_stream(*key, "trace-jobs"))
-    if account.load < load * (1.0 - workload.load_tolerance):
+    if not account.n_drawn or account.load < load * (1.0 - workload.load_tolerance):
         raise TraceError(
-            f"{source}: zone {zone.name}, {split} episode {episode}: the window of "
-            f"{window.length_s} s at trace second {start_s} offers a load of "
-            f"{account.load:.3f} by {account.n_drawn} of {account.n_window_jobs} jobs "
-            f"({account.n_too_large} above max_job_share = {workload.max_job_share}, "
-            f"{account.n_too_long} above max_duration_s = {workload.max_duration_s}, "
-            f"{account.n_unplaceable} larger than any machine), expected {load} "
+            f"{source}: zone {zone.name}, {split} episode {episode}: "
+            f"{_shortage(workload, window, account)}, expected {load} "
             f"+- {workload.load_tolerance:.0%}: a lower load, fewer machines, a larger "
             "max_job_share or a longer window_s"
         )
     return _table(experiment, workload, source, window, picked, key), account
+
+
+@lru_cache(maxsize=64)
+def _warn_of_lacking(source: Source, resources: tuple[str, ...]) -> None:
+    """Say once how many tasks ask for what the cluster does not have."""
+    tasks = source.tasks()
+    for column, name in enumerate(tasks.resources):
+        count = int((tasks.request[:, column] > 0).sum())
+        if name not in resources and count:
+            _logger.warning(
+                "%s: %d of %d tasks ask for %s, which is none of the cluster's resources: their "
+                "jobs are left out",
+                source,
+                count,
+                tasks.n_tasks,
+                name,
+            )
+
+
+def _shortage(workload: Drawn, window: "_Window", account: TraceAccount) -> str:
+    """Say in numbers why a window offers too little."""
+    tasks = window.tasks
+    reasons = [f"{account.n_too_large} above max_job_share = {workload.max_job_share}"]
+    if workload.max_duration_s is not None:
+        reasons.append(f"{account.n_too_long} above max_duration_s = {workload.max_duration_s}")
+    reasons.append(f"{account.n_unplaceable} larger than any machine")
+    first_s, last_s = tasks.job_arrival_us[[0, -1]] / MICROSECONDS
+    outside = (
+        "" if account.n_window_jobs else f"; the trace's arrivals span [{first_s:g}, {last_s:g}]"
+    )
+    return (
+        f"the window of {window.length_s} s at trace second {window.start_s} offers a load of "
+        f"{account.load:.3f} by {account.n_drawn} of {account.n_window_jobs} jobs "
+        f"({', '.join(reasons)}){outside}"
+    )
 
 
 @dataclass(frozen=True)
