@@ -228,15 +228,13 @@ def test_second_process_with_a_key_waits_until_the_first_is_gone(
 
 def test_node_that_is_never_admitted_gives_up_and_says_why(plain: SuperLink) -> None:
     key = new_key()
-    with (
-        serving(plain, key, Echo()) as first,
-        serving(plain, key, Echo(), Pace(wait_s=0.5, refused_s=0.2)) as second,
-    ):
+    with serving(plain, key, Echo()) as first:
         wait_for(lambda: first.told[-1:] == ["online"], "the first is there")
-        second.thread.join(10.0)
-        (error,) = second.errors
-        assert isinstance(error, RunError)
-        assert "a process with this key is there" in str(error)
+        with serving(plain, key, Echo(), Pace(wait_s=0.5, refused_s=0.2)) as second:
+            second.thread.join(10.0)
+            (error,) = second.errors
+            assert isinstance(error, RunError)
+            assert "a process with this key is there" in str(error)
 
 
 def test_error_after_a_reply_ends_the_node(plain: SuperLink, driver: Driver) -> None:
