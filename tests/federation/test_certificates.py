@@ -21,7 +21,7 @@ from federation.certificates import (
     make_authority,
     open_authority,
 )
-from federation.server_tls import ServerFiles
+from federation.server_tls import ServerFiles, ServerTls
 from marl_sched.errors import SecurityError
 from zones.chains import certificates_to_pem, load_certificates, names_of, utc_now
 from zones.keys import key_to_pem, load_key, new_key, write_private, write_public
@@ -435,7 +435,8 @@ def test_clock_that_is_behind_is_told_with_both_times(folder: Path) -> None:
 
 
 def test_clock_may_be_a_little_behind(folder: Path) -> None:
-    make_authority(folder).files.load(now=utc_now() - dt.timedelta(minutes=9))
+    found = make_authority(folder).files.load(now=utc_now() - dt.timedelta(minutes=9))
+    assert isinstance(found, ServerTls)
 
 
 def test_other_host_is_told_with_those_that_are_named(folder: Path) -> None:

@@ -393,6 +393,7 @@ def test_port_is_free_after_closing(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         other.bind(("127.0.0.1", port))
+        assert other.getsockname()[1] == port
 
 
 def test_neither_log_nor_answer_holds_a_secret(
