@@ -7,13 +7,14 @@ one process every zone has its own, a node of its own is told which zone it is.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from flwr.app import Context, Error, Message
 from flwr.clientapp import ClientApp
 
 from federation.greeting import Hello, ZoneStatus, decode_hello, encode_status
-from federation.messages import ABORTED, FAILED, FATAL, decode_order, encode_report
+from federation.messages import ABORTED, FAILED, FATAL, Packed, decode_order, encode_report
 from federation.weights import unpack
 from marl_sched.errors import (
     CheckpointError,
@@ -22,6 +23,7 @@ from marl_sched.errors import (
     ExchangeError,
     TraceError,
 )
+from marl_sched.log_lines import at_place
 from zones.records import Invitation, NetworkPair, RoundOrder, RoundReport
 
 _logger = logging.getLogger(__name__)
@@ -119,8 +121,22 @@ def make_client_app(
     return make_host_app(lambda context: host, (*_SHARED, *fatal))
 
 
+class Observer(Protocol):
+    """Is told how orders end, from the thread that carries them out."""
+
+    def note_report(self, zone: str, order: RoundOrder, report: RoundReport) -> None:
+        """Note an order that was carried out."""
+        ...
+
+    def note_failure(self, zone: str) -> None:
+        """Note an order that ended in an error."""
+        ...
+
+
 def make_host_app(
-    host_of: Callable[[Context], Host], fatal: tuple[type[Exception], ...] = ()
+    host_of: Callable[[Context], Host],
+    fatal: tuple[type[Exception], ...] = (),
+    observer: Observer | None = None,
 ) -> ClientApp:
     """Return the ClientApp of a host.
 
@@ -130,8 +146,10 @@ def make_host_app(
     Args:
         host_of: Returns the host, given what Flower tells of the node.
         fatal: Errors that every other zone would meet too: they end the run.
+        observer: Told how orders end.
     """
     app = ClientApp()
+    answers = _Answers(host_of, fatal, observer)
 
     @app.query()
     def query(message: Message, context: Context) -> Message:
@@ -145,11 +163,11 @@ def make_host_app(
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answer(message, host_of, context, fatal, _train)
+        return answers.to(message, context, _train)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return _answer(message, host_of, context, fatal, _validate)
+        return answers.to(message, context, _validate)
 
     return app
 
@@ -165,33 +183,57 @@ def _validate(worker: Worker, weights: NetworkPair, order: RoundOrder) -> RoundR
     return worker.validate(weights, order)
 
 
-def _answer(
-    message: Message,
-    host_of: Callable[[Context], Host],
-    context: Context,
-    fatal: tuple[type[Exception], ...],
-    work: _Work,
-) -> Message:
-    try:
-        packed, order = decode_order(message.content)
+@dataclass(frozen=True)
+class _Answers:
+    """Carries orders out."""
+
+    host_of: Callable[[Context], Host]
+    fatal: tuple[type[Exception], ...]
+    observer: Observer | None
+
+    def to(self, message: Message, context: Context, work: _Work) -> Message:
+        """Return the answer to a message that holds an order."""
+        try:
+            packed, order = decode_order(message.content)
+            with at_place(**_place(order)):
+                report, zone = self._report(context, packed, order, work)
+            content = encode_report(zone, report, order, packed.spec)
+        except ExchangeAborted as error:
+            return Message(Error(ABORTED, str(error)), reply_to=message)
+        except Exception as error:
+            if isinstance(error, self.fatal):
+                reason = str(error)
+                if not isinstance(error, _SHARED):
+                    reason = f"{type(error).__name__}: {error}"
+                return Message(Error(FATAL, reason), reply_to=message)
+            # Whatever it is: without an answer the other zones would wait for the deadline.
+            _logger.debug("an order failed", exc_info=True)
+            return _failed(message, error)
+        return Message(content, reply_to=message)
+
+    def _report(
+        self, context: Context, packed: Packed, order: RoundOrder, work: _Work
+    ) -> tuple[RoundReport, str]:
+        """Return what the worker reports, and which zone it is."""
         spec = packed.spec
         weights = NetworkPair(unpack(packed.online, spec), unpack(packed.ema, spec))
-        with host_of(context).at_work(order) as worker:
-            report = work(worker, weights, order)
-            zone = worker.zone_name
-        content = encode_report(zone, report, order, spec)
-    except ExchangeAborted as error:
-        return Message(Error(ABORTED, str(error)), reply_to=message)
-    except Exception as error:
-        if isinstance(error, fatal):
-            reason = str(error)
-            if not isinstance(error, _SHARED):
-                reason = f"{type(error).__name__}: {error}"
-            return Message(Error(FATAL, reason), reply_to=message)
-        # Whatever it is: without an answer the other zones would wait for the deadline.
-        _logger.debug("an order failed", exc_info=True)
-        return _failed(message, error)
-    return Message(content, reply_to=message)
+        try:
+            with self.host_of(context).at_work(order) as worker:
+                report = work(worker, weights, order)
+                zone = worker.zone_name
+        except Exception:
+            if self.observer is not None:
+                self.observer.note_failure(_place(order).get("zone", ""))
+            raise
+        if self.observer is not None:
+            self.observer.note_report(zone, order, report)
+        return report, zone
+
+
+def _place(order: RoundOrder) -> dict[str, Any]:
+    """Return what log lines about an order say of it."""
+    place = {"round": order.round_number, "attempt": order.attempt}
+    return place if order.assignment is None else {"zone": order.assignment.zone, **place}
 
 
 def _failed(message: Message, error: Exception) -> Message:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from inspect import cleandoc
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, get_args
 
 import click
 import typer
@@ -26,8 +26,10 @@ from typer.core import TyperCommand, TyperGroup
 from marl_sched import __version__
 from marl_sched.commands import COMMANDS
 from marl_sched.errors import MarlSchedError
+from marl_sched.log_lines import LOG_FORMAT_VARIABLE, LogFormat, formatter
 
 _DEBUG_HELP = "Show the traceback of an error."
+_LOG_FORMATS = get_args(LogFormat)
 _LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -89,6 +91,16 @@ def _root(
             show_default=False,
         ),
     ] = "warning",
+    log_format: Annotated[
+        str,
+        typer.Option(
+            "--log-format",
+            help=f"How it is logged: {', '.join(_LOG_FORMATS)} (one object a line, with zone and "
+            "round); text by default.",
+            envvar=LOG_FORMAT_VARIABLE,
+            show_default=False,
+        ),
+    ] = "text",
 ) -> None:
     """Schedule the jobs of a multi-zone cluster by rules and by federated agents; compare them.
 
@@ -99,7 +111,12 @@ def _root(
     context.obj.debug |= debug
     if log_level not in _LOG_LEVELS:
         raise typer.BadParameter(f"--log-level {log_level}, expected {', '.join(_LOG_LEVELS)}")
-    logging.basicConfig(level=log_level.upper(), format="%(levelname)s %(name)s: %(message)s")
+    if log_format not in _LOG_FORMATS:
+        raise typer.BadParameter(f"--log-format {log_format}, expected {', '.join(_LOG_FORMATS)}")
+    logging.basicConfig(level=log_level.upper())
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(formatter(log_format, "%(levelname)s %(name)s: %(message)s"))
+    os.environ[LOG_FORMAT_VARIABLE] = log_format  # for the processes that a command starts
     if version:
         typer.echo(f"marl-sched {__version__}")
         raise typer.Exit
