@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 KERNELS := $(shell find marl_sched -path '*kernel*' -name '*.py')
 
-.PHONY: setup demo test lint format docs proto clean
+.PHONY: setup demo test test-federation lint format docs proto clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.kernels
@@ -15,6 +15,10 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2
+
+# Whole federated runs, and what is done to them: kill -9, strangers, full disks, stock Flower.
+test-federation: setup
+	$(BIN)/python -m pytest -n 2 -m processes --durations=5
 
 lint: .venv/.installed
 	$(BIN)/ruff format --check .

@@ -13,7 +13,7 @@ from federate_process import COMMAND, experiment_of, federate
 from federation.local_run import train
 from marl_sched.run_folder import RunFolder
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.network, pytest.mark.processes]
 ROUNDS = 5
 
 

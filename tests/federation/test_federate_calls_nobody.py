@@ -12,7 +12,7 @@ from federate_process import COMMAND, experiment_of
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import dump_config
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.network, pytest.mark.processes]
 OWN_NETWORK = ["unshare", "--map-root-user", "--net", "--mount"]
 
 

@@ -9,7 +9,7 @@ from federate_process import ZONES, Federate, experiment_of, federate
 
 from federation.local_run import train
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.network, pytest.mark.processes]
 
 
 def rounds_of(run: Federate) -> list[int]:

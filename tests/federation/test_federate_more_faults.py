@@ -17,7 +17,7 @@ from federate_process import COMMAND, ZONES, Federate, experiment_of, federate
 from federation.fleet_link import LEASE_S
 from marl_sched.run_folder import RunFolder
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.network, pytest.mark.processes]
 TMPFS_MIB = 64
 FULL_S = 75.0
 """Longest a run may take to end on a full disk."""

@@ -16,7 +16,7 @@ from federation.events import EVENTS, PRIVATE
 from federation.local_run import train
 from marl_sched.config import Experiment, dump_config
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.network, pytest.mark.processes]
 ROOT = Path(__file__).parents[2]
 ZONES = ("a", "b")
 LIMIT_S = 115.0

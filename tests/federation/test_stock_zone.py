@@ -43,7 +43,7 @@ def test_node_without_a_folder_is_told_how_to_name_one(monkeypatch: pytest.Monke
         _host_of(Context(1, 2, {}, RecordDict(), {}))
 
 
-@pytest.mark.slow
+@pytest.mark.processes
 @pytest.mark.network
 def test_rounds_on_a_stock_supernode_equal_those_of_one_worker(tmp_path: Path) -> None:
     expected = ZoneWorker(QUICK, "a", LocalExchange(["a"]))

@@ -19,7 +19,7 @@ from zones.chains import certificates_to_pem
 from zones.join_token import JoinToken
 from zones.keys import key_to_pem, load_key, new_key, write_private
 
-pytestmark = [pytest.mark.network, pytest.mark.slow]
+pytestmark = [pytest.mark.network, pytest.mark.processes]
 
 STRANGER_S = 60.0
 """Longest a stranger may take to give up; each is told to wait ten seconds at most."""
