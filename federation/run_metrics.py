@@ -1,5 +1,6 @@
 """What a run's coordinator counts, for Prometheus: from the events of the run alone."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,6 +34,7 @@ class RunMetrics:
         self._rounds = counter("run_rounds_total", "Rounds committed by this process.")
         self._decisions = counter("run_decisions_total", "Decisions of all zones in those rounds.")
         self._objective = gauge("run_validation_objective", "Objective of the last validation.")
+        self._objective.set(math.nan)  # none yet
         self._is_up = gauge("run_zone_up", "1 while the zone takes part.", "zone")
         self._losses = counter("run_zone_losses_total", "Attempts that a zone was lost in.", "zone")
         self._refused = counter("run_refused_nodes_total", "Nodes that were refused.")

@@ -1,6 +1,8 @@
 """A run's metrics as TensorBoard event files, for those who have TensorBoard installed."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -20,7 +22,7 @@ class TensorBoardLog:
     """
 
     def __init__(self, run: Path) -> None:
-        """Begin with what the run has written so far.
+        """Begin with what the run has written so far; nothing is written before there is a line.
 
         Raises:
             ConfigError: TensorBoard is not installed.
@@ -34,7 +36,8 @@ class TensorBoardLog:
             ) from None
         self._metrics = RunFolder(run).metrics_path
         self._position = 0
-        self._writer = Writer(str(run / FOLDER))
+        self._open: Callable[[], Any] = partial(Writer, str(run / FOLDER))
+        self._writer: Any = None
 
     def update(self) -> None:
         """Write what is new in metrics.jsonl."""
@@ -44,7 +47,10 @@ class TensorBoardLog:
             file.seek(self._position)
             added = file.read()
         whole = added[: added.rfind(b"\n") + 1]
+        if not whole:
+            return
         self._position += len(whole)
+        self._writer = self._writer or self._open()
         for text in whole.splitlines():
             self._write(json.loads(text))
         self._writer.flush()
@@ -52,7 +58,8 @@ class TensorBoardLog:
     def close(self) -> None:
         """Write the rest and close the files."""
         self.update()
-        self._writer.close()
+        if self._writer is not None:
+            self._writer.close()
 
     def __enter__(self) -> Self:
         """Return the log."""

@@ -1,13 +1,16 @@
 """`marl-sched train`."""
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from federation.local_run import train as run_training
 from federation.run_result import RunResult, describe
 from federation.session import RoundDone
+from marl_sched.commands.observing import MetricsOption, Note, TensorBoardOption, observed
 from marl_sched.commands.options import (
     RUNS,
     ConfigArgument,
@@ -36,6 +39,8 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the last whole round of the folder.")
     ] = False,
+    metrics: MetricsOption = "",
+    tensorboard: TensorBoardOption = False,
 ) -> None:
     """Train the zones' agents and average them, all in this process.
 
@@ -47,24 +52,35 @@ def train(
     experiment = load_config(config, overrides)
     folder = RUNS / experiment.name if out is None else out
     if not resume:
-        require_new(folder)
+        require_new(folder, experiment)
     warm_up()
-    result = train_with_progress(experiment, folder, resume)
+    with observed(experiment, folder, metrics, tensorboard) as note:
+        result = train_with_progress(experiment, folder, resume, note)
     typer.echo(f"wrote {folder}: {describe(result)}")
     following = command_line("evaluate", config, "--run", folder, overrides=overrides)
     typer.echo(f"next: {following}")
 
 
-def train_with_progress(experiment: Experiment, folder: Path, resume: bool = False) -> RunResult:
+def _tell_nobody(event: Mapping[str, Any]) -> None:
+    """Nobody observes."""
+
+
+def train_with_progress(
+    experiment: Experiment, folder: Path, resume: bool = False, note: Note = _tell_nobody
+) -> RunResult:
     """Train with a progress bar; on Ctrl-C say how to go on."""
     rounds = experiment.training.rounds
     with Progress("train", total=rounds, unit="rounds") as progress:
 
         def say(event: RoundDone) -> None:
-            note = "" if event.objective is None else f"validation objective {event.objective:.4f}"
+            scored = (
+                "" if event.objective is None else f"validation objective {event.objective:.4f}"
+            )
             for zone, reason in event.lost.items():
                 typer.echo(f"lost zone {zone}: {reason}", err=True)
-            progress.advance(1 if event.n_decisions else 0, note)
+                note({"kind": "lost", "zone": zone, "reason": reason})
+            note({"kind": "round", **asdict(event)})
+            progress.advance(1 if event.n_decisions else 0, scored)
 
         try:
             return run_training(experiment, folder, resume=resume, progress=say)
