@@ -5,7 +5,7 @@
     server.pem         0644  what the listeners show
     server.key         0600
     superexec.secret   0600  between SuperLink and SuperExec
-    tokens/ zones/ revoked/  0700  join_tokens.py, zone_keys.py
+    tokens/ zones/ free/ revoked/  0700  join_tokens.py, zone_keys.py
 
 A pair is replaced so that a killed process leaves the old one or the new: the new key waits as
 `server.key.next` until the new certificate is in place.
@@ -49,7 +49,7 @@ LEAF_DAYS = 365
 """How long certificates of listeners and zones are valid unless told otherwise."""
 
 _KNOWN = re.compile(
-    r"((ca|server)\.(pem|key|key\.next)|superexec\.secret)(\.tmp)?|tokens|zones|revoked"
+    r"((ca|server)\.(pem|key|key\.next)|superexec\.secret)(\.tmp)?|tokens|zones|free|revoked"
 )
 
 
@@ -81,7 +81,7 @@ class Authority:
         """Issue the certificate by which the exchange knows a zone.
 
         Args:
-            zone: Becomes the common name.
+            zone: Becomes the common name; empty: the key is free.
             public_key: The zone's key.
             days: How long it is valid, at most as long as the CA.
             now: From when on; this host's clock by default.

@@ -16,9 +16,11 @@ import httpx
 from federation.fleet_errors import LinkDown
 from federation.flower_private import (
     ControlHttpClient,
+    ListNodesRequest,
     ListRunsRequest,
     RegisterNodeRequest,
     StopRunRequest,
+    UnregisterNodeRequest,
     start_request,
 )
 from marl_sched.errors import RunError
@@ -121,6 +123,26 @@ class Control:
         except RunError as error:
             if not any(word in str(error).lower() for word in _KNOWN):
                 raise
+
+    def nodes(self) -> dict[int, bytes]:
+        """Return the public key (PEM) of every node that is known, by the node's id.
+
+        Raises:
+            RunError: The SuperLink refuses to say.
+            LinkDown: No answer.
+        """
+        reply = self._call("ListNodes", ListNodesRequest())
+        known = [node for node in reply.nodes_info if not node.HasField("unregistered_at")]
+        return {int(node.node_id): bytes(node.public_key) for node in known}
+
+    def forget(self, node_id: int) -> None:
+        """Put a node out: it is refused from now on, and its key for good.
+
+        Raises:
+            RunError: The SuperLink does not know it.
+            LinkDown: No answer.
+        """
+        self._call("UnregisterNode", UnregisterNodeRequest(node_id=node_id))
 
     def start(self, run_config: dict[str, str]) -> int:
         """Start a run of our apps and return its id.

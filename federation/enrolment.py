@@ -1,24 +1,28 @@
 """The enrolment service: lets a new zone's key in for a join token, and renews certificates.
 
-    token, certificate request  -->  key checked  -->  token used up  -->  zone found
+    token, certificate request  -->  key checked  -->  token used up  -->  zone found, or none
       -->  key registered with Flower  -->  certificate signed  -->  answer
+
+The token says what the key is to be: that of a zone, or a free one.
 
 Every step may be repeated by the same key, so that an enrolment that was cut off anywhere goes on
 when the zone asks again. A key that is in, and whose certificate has not expired, needs no token:
 it proves itself by signing the request, and the answer is of no use without it.
 
-A caller that is refused is told so, and nothing else; why is in the log.
+A caller that is refused is told so, and nothing else; why is in the log. Only who proves to have a
+key that was revoked is told that.
 """
 
 import collections
 import ipaddress
 import logging
+import re
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable, Sequence
 from concurrent import futures
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import grpc
@@ -27,12 +31,14 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from federation.certificates import LEAF_DAYS, Authority
+from federation.fleet_errors import LinkDown
 from federation.join_tokens import JoinTokens, Refused
 from federation.server_tls import ServerFiles
 from federation.zone_keys import ZoneKeys
+from marl_sched.config.base import NAME_PATTERN
 from marl_sched.errors import SecurityError
 from zones.chains import certificates_to_pem, load_certificates, utc_now
-from zones.enrolment_client import TOO_MANY_REFUSALS
+from zones.enrolment_client import REVOKED, TOO_MANY_REFUSALS
 from zones.keys import PublicKey, describe, fingerprint, public_to_pem
 from zones.proto.enrolment_pb2 import (
     AuthorityReply,
@@ -46,7 +52,8 @@ from zones.proto.enrolment_pb2_grpc import (
 )
 
 Register = Callable[[bytes, str], None]
-"""Makes Flower know a public key (PEM) under a zone's name; knowing it already is no failure."""
+"""Makes Flower know a public key (PEM) as that of a zone, or with an empty name as a free one;
+knowing it already is no failure."""
 
 _Reply = TypeVar("_Reply", AuthorityReply, EnrolReply)
 
@@ -147,6 +154,10 @@ class Enrolment(EnrolmentServicer):
         self._tokens = JoinTokens(authority.folder)
         self._keys = ZoneKeys(authority.folder)
 
+    def use_zones(self, zone_names: Sequence[str]) -> None:
+        """Let these zones in from now on."""
+        self._offer = replace(self._offer, zones=tuple(zone_names))
+
     def Authority(self, request: AuthorityRequest, context: grpc.ServicerContext) -> AuthorityReply:
         """Answer with the CAs, which are no secret."""
         return self._guarded(context, lambda: AuthorityReply(ca=self._roots()))
@@ -168,7 +179,7 @@ class Enrolment(EnrolmentServicer):
         self._register(public_to_pem(key), zone)
         certificate = self._authority.sign_zone(zone, key, self._offer.days)
         self._keys.note_certificate(zone, certificate)
-        _logger.info("%s: key %s is in", zone, fingerprint(key).hex()[:8])
+        _logger.info("%s: key %s is in", zone or "any zone", fingerprint(key).hex()[:8])
         return EnrolReply(
             zone=zone,
             ca=self._roots(),
@@ -179,15 +190,19 @@ class Enrolment(EnrolmentServicer):
         )
 
     def _admit(self, key: PublicKey, secret: str, wanted: str) -> str:
-        """Return the zone of a key: it is in already, or has a token."""
+        """Return the zone of a key, empty for a free one: it is in already, or has a token."""
+        if wanted and re.fullmatch(NAME_PATTERN, wanted) is None:
+            raise Refused(f"{wanted!r} is not the name of a zone")
         known = self._keys.find(key)
+        if known is not None and known.zone and wanted not in ("", known.zone):
+            raise Refused(f"the key of {known.zone} asks for {wanted}")
         if known is not None and known.expires is not None and utc_now() < known.expires:
-            return self._keys.assign(key, wanted, self._offer.zones)
+            return known.zone
         token = self._tokens.find(secret)
         if token.zone and wanted not in ("", token.zone):
             raise Refused(f"{token.label} is for {token.zone}, not for {wanted!r}")
         self._tokens.use(token, fingerprint(key))
-        return self._keys.assign(key, token.zone or wanted, self._offer.zones)
+        return self._keys.assign(key, token.zone, self._offer.zones)
 
     def _roots(self) -> bytes:
         return certificates_to_pem(load_certificates(self._server.ca))
@@ -202,10 +217,14 @@ class Enrolment(EnrolmentServicer):
         except Refused as refusal:
             self._limit.count(host)
             _logger.warning("%s: refused: %s", host, refusal)
+            answered = REVOKED if refusal.is_revoked else "refused"
+        except LinkDown as error:  # it starts, or is started again: the zone will ask once more
+            _logger.info("%s: not let in yet: %s", host, error)
+            context.abort(grpc.StatusCode.UNAVAILABLE, "try again later")
         except Exception as error:  # noqa: BLE001 - gRPC would send its text to the caller
             _logger.error("%s: enrolment failed: %s: %s", host, type(error).__name__, error)
             context.abort(grpc.StatusCode.UNAVAILABLE, "try again later")
-        context.abort(grpc.StatusCode.PERMISSION_DENIED, "refused")
+        context.abort(grpc.StatusCode.PERMISSION_DENIED, answered)
         raise AssertionError
 
 

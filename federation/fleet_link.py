@@ -119,8 +119,8 @@ class FleetLink:
                     f"{LEASE_S:g} s ago"
                 ) from None
             raise NotAdmitted(
-                f"{label}: it is not registered with the SuperLink, or a process with this key is "
-                f"there, or was until less than {LEASE_S:g} s ago"
+                f"{label}: it is not registered with the SuperLink, or was revoked, or a process "
+                f"with this key is there, or was until less than {LEASE_S:g} s ago"
             ) from None
 
     def heartbeat(self) -> None:
@@ -221,7 +221,11 @@ class FleetLink:
 
     def deactivate(self, timeout_s: float) -> bool:
         """Tell the SuperLink that the node leaves; return whether it heard of it."""
-        request = DeactivateNodeRequest(node_id=self._node.node_id)
+        return self.release(self._node.node_id, timeout_s)
+
+    def release(self, node_id: int, timeout_s: float) -> bool:
+        """Tell the SuperLink that a node of our key is gone; return whether it heard of it."""
+        request = DeactivateNodeRequest(node_id=node_id)
         return self._line.last_call("DeactivateNode", request, timeout_s)
 
     def close(self) -> None:

@@ -24,10 +24,12 @@ from flwr.common.serde import (
     user_config_to_proto,
 )
 from flwr.proto.control_pb2 import (
+    ListNodesRequest,
     ListRunsRequest,
     RegisterNodeRequest,
     StartRunRequest,
     StopRunRequest,
+    UnregisterNodeRequest,
 )
 from flwr.proto.fleet_pb2 import (
     ActivateNodeRequest,
@@ -72,6 +74,7 @@ __all__ = [
     "ControlHttpClient",
     "DeactivateNodeRequest",
     "FleetStub",
+    "ListNodesRequest",
     "ListRunsRequest",
     "Node",
     "NodeAuthClientInterceptor",
@@ -85,6 +88,7 @@ __all__ = [
     "Run",
     "SendNodeHeartbeatRequest",
     "StopRunRequest",
+    "UnregisterNodeRequest",
     "caller_metadata",
     "claim_identity",
     "empty_run",

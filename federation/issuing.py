@@ -17,6 +17,7 @@ ALWAYS = ("localhost", "127.0.0.1")
 
 _CA_DAYS = 3650
 _BACKDATED = dt.timedelta(minutes=10)  # for callers whose clocks are behind
+_FREE = "(free)"  # no zone can have this name
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?"
 _DNS_NAME = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*\.?")
 
@@ -67,8 +68,12 @@ class Issuer:
         return self._sign(builder, ExtendedKeyUsageOID.SERVER_AUTH)
 
     def sign_zone(self, key: PublicKey, zone: str) -> x509.Certificate:
-        """Issue a zone's certificate, good for a client only."""
-        return self._sign(_start(_name(zone), key, self._now), ExtendedKeyUsageOID.CLIENT_AUTH)
+        """Issue a zone's certificate, or with an empty name a free key's; for a client only.
+
+        The name is for people: what counts is the key.
+        """
+        name = _name(zone or _FREE)
+        return self._sign(_start(name, key, self._now), ExtendedKeyUsageOID.CLIENT_AUTH)
 
     def _sign(
         self, builder: x509.CertificateBuilder, use: x509.ObjectIdentifier

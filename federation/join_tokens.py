@@ -1,6 +1,6 @@
 """One-use tokens that let a new zone's key in: only their hashes are kept.
 
-    tokens/HASH.json    when it expires, and which zone it is for
+    tokens/HASH.json    when it expires, which zone it is for, whether it lay in a join folder
     tokens/HASH.used    the key that used it; created in one step, so that one of many wins
 
 HASH is the SHA-256 of the secret. A token may be used again by the very key that used it, until it
@@ -30,6 +30,11 @@ _FORMAT = 1
 class Refused(Exception):
     """A caller is refused: the reason is for the log, never for the caller."""
 
+    def __init__(self, message: str, is_revoked: bool = False) -> None:
+        """Say why; `is_revoked` when its key was put out, which its owner may know."""
+        super().__init__(message)
+        self.is_revoked = is_revoked
+
 
 @dataclass(frozen=True)
 class Token:
@@ -39,11 +44,13 @@ class Token:
         digest: SHA-256 of its secret, hexadecimal.
         expires: End of its life.
         zone: The zone it is for; empty for any.
+        is_shared: Whether it was put into a join folder.
     """
 
     digest: str
     expires: dt.datetime
     zone: str
+    is_shared: bool = False
 
     @property
     def label(self) -> str:
@@ -58,13 +65,16 @@ class JoinTokens:
         """Use the `tokens` folder of a CA's folder; created when it is needed."""
         self._folder = folder / "tokens"
 
-    def create(self, zone: str, minutes: int, now: dt.datetime | None = None) -> str:
+    def create(
+        self, zone: str, minutes: int, now: dt.datetime | None = None, is_shared: bool = False
+    ) -> str:
         """Make a token and return its secret, which is kept nowhere.
 
         Args:
-            zone: The zone it is for; empty for any.
+            zone: The zone whose key it makes; empty: a free key, for any zone.
             minutes: How long it is valid.
             now: From when on; this host's clock by default.
+            is_shared: It will lie in a join folder.
 
         Raises:
             SecurityError: Too many are waiting to be used, or the folder is not private.
@@ -80,8 +90,9 @@ class JoinTokens:
             )
         secret = new_secret()
         expires = int((now + dt.timedelta(minutes=minutes)).timestamp())
-        content = json.dumps({"format": _FORMAT, "expires": expires, "zone": zone})
-        path = self._folder / f"{_digest(secret)}.json"
+        found = {"format": _FORMAT, "expires": expires, "zone": zone}
+        content = json.dumps({**found, "shared": True} if is_shared else found)
+        path = self._folder / f"{digest_of(secret)}.json"
         create_once(path, content.encode(), PRIVATE_FILE)
         return secret
 
@@ -92,7 +103,7 @@ class JoinTokens:
             Refused: There is none, or it has expired.
         """
         now = now or utc_now()
-        wanted = _digest(secret)
+        wanted = digest_of(secret)
         found = None
         for path in self._paths():  # all of them, whichever it is
             if hmac.compare_digest(path.stem, wanted):
@@ -121,6 +132,26 @@ class JoinTokens:
         if not hmac.compare_digest(path.read_bytes(), key.hex().encode()):
             raise Refused(f"{token.label} has been used by another key")
 
+    def is_unused(self, digest: str) -> bool:
+        """Return whether a token is there that nobody has used."""
+        path = self._folder / f"{digest}.json"
+        return path.exists() and not path.with_suffix(".used").exists()
+
+    def void(self, digest: str) -> None:
+        """Delete a token; one that was used stays for the key that has used it."""
+        if self.is_unused(digest):
+            (self._folder / f"{digest}.json").unlink(missing_ok=True)
+
+    def void_shared(self) -> None:
+        """Delete every token that lay in a join folder and was not used."""
+        for path in self._paths():
+            try:
+                is_shared = _read(path).is_shared
+            except Refused:
+                continue
+            if is_shared:
+                self.void(path.stem)
+
     def _paths(self) -> list[Path]:
         return sorted(self._folder.glob("*.json"))
 
@@ -136,7 +167,8 @@ class JoinTokens:
                 path.with_suffix(".used").unlink(missing_ok=True)
 
 
-def _digest(secret: str) -> str:
+def digest_of(secret: str) -> str:
+    """Return what a token is filed under: the SHA-256 of its secret, hexadecimal."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
@@ -146,8 +178,8 @@ def _read(path: Path) -> Token:
         if content["format"] != _FORMAT:
             raise ValueError
         expires = dt.datetime.fromtimestamp(content["expires"], dt.UTC)
-        return Token(path.stem, expires, str(content["zone"]))
+        return Token(path.stem, expires, str(content["zone"]), content.get("shared") is True)
     except SecurityError as error:
         raise Refused(str(error)) from None
-    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, OSError):
         raise Refused(f"{path}: not a token of ours") from None

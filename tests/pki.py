@@ -58,7 +58,9 @@ class Coordinator:
     registrations: Registrations
     tokens: JoinTokens
 
-    def token(self, zone: str = "", minutes: int = 60, now: dt.datetime | None = None) -> JoinToken:
+    def token(
+        self, zone: str = "zone_a", minutes: int = 60, now: dt.datetime | None = None
+    ) -> JoinToken:
         secret = self.tokens.create(zone, minutes, now)
         return JoinToken(secret, self.authority.files.load().ca_fingerprint)
 

@@ -6,9 +6,10 @@ and needs no token. What is kept, and where, is in identity.py.
 
 import datetime as dt
 import logging
+import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -48,6 +49,8 @@ _logger = logging.getLogger(__name__)
 
 TOO_MANY_REFUSALS = "too many refusals"
 """What the service says to a host that is not heard for a while."""
+REVOKED = "revoked"
+"""What it says to the owner of a key that was put out."""
 
 _MAX_REPLY_BYTES = 256 * 1024
 _CALL_S = 10.0
@@ -66,11 +69,13 @@ class Coordinator:
         address: HOST:PORT.
         ca: File of its CAs; None for a token's fingerprint, or what was kept.
         timeout_s: Longest wait for it.
+        stop: Ends the wait when set.
     """
 
     address: str
     ca: Path | None = None
     timeout_s: float = 60.0
+    stop: threading.Event = field(default_factory=threading.Event)
 
 
 def enrol(
@@ -81,11 +86,12 @@ def enrol(
     Args:
         coordinator: Whom to ask.
         folder: Where the zone's key and the rest are, or will be.
-        zone: The zone to be; empty for that of the token, or any that is free.
+        zone: The zone to be; empty for that of the token, or any.
         token: Not needed once enrolled, until the certificate has expired.
 
     Raises:
         SecurityError: Refused, not reached, or a file or certificate is not usable.
+        EnrolmentStopped: The wait was ended.
         RunError: Another process is at work in the folder.
         OSError: The folder cannot be written.
     """
@@ -100,6 +106,8 @@ def enrol(
             reply, clocks = _ask(coordinator, (roots, roots_from), key, zone, token)
         except NotReached as error:
             return _keep(folder, error)
+        except KeyRevoked as error:
+            raise SecurityError(f"{folder}: {error}") from None
         save_identity(folder, reply, key, zone)
         _check_clock(coordinator.address, reply.clock_s, *clocks)
         return load_identity(folder)
@@ -109,12 +117,29 @@ class NotReached(SecurityError):
     """The coordinator did not answer; nothing else is wrong, as far as can be seen."""
 
 
+class TooManyRefusals(NotReached):
+    """The coordinator does not hear this host for a while, whatever it says."""
+
+
+class TokenRefused(SecurityError):
+    """The coordinator refuses the token, or the key that came without one."""
+
+
+class KeyRevoked(SecurityError):
+    """The coordinator has put the key out."""
+
+
+class EnrolmentStopped(Exception):
+    """The process is to stop; not an error."""
+
+
 def _keep(folder: Path, error: NotReached) -> Identity:
     """Go on with what there is: a coordinator that is away is no reason to stop."""
     if not is_enrolled(folder):
         raise error
     identity = load_identity(folder)
-    _logger.warning("%s; the certificate of %s is not renewed now", error, identity.zone)
+    name = identity.zone or "a free zone"
+    _logger.warning("%s; the certificate of %s is not renewed now", error, name)
     return identity
 
 
@@ -216,7 +241,8 @@ def _until_reached(
             failure = error
         if time.monotonic() + _PAUSE_S >= deadline:
             raise failure
-        time.sleep(_PAUSE_S)
+        if coordinator.stop.wait(_PAUSE_S):
+            raise EnrolmentStopped
 
 
 def _judge(
@@ -228,13 +254,18 @@ def _judge(
     """Return an error that another try may mend, or raise one that none will."""
     address = coordinator.address
     code, details = error.code(), str(error.details())
+    if code is grpc.StatusCode.PERMISSION_DENIED and details == REVOKED:
+        raise KeyRevoked(
+            f"its key was revoked by the coordinator, {address}; expected a key that was not "
+            "(to be let in again: delete the folder, start with a new join token)"
+        )
     if code is grpc.StatusCode.PERMISSION_DENIED:
-        raise SecurityError(
+        raise TokenRefused(
             f"{address}: enrolment refused, expected a join token that is not used, not expired "
             "and for this zone, or a key that is enrolled; the coordinator's log says why"
         )
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and TOO_MANY_REFUSALS in details:
-        raise SecurityError(f"{address}: {details}, expected fewer tries from this host")
+        raise TooManyRefusals(f"{address}: {details}, expected fewer tries from this host")
     if code is grpc.StatusCode.UNAVAILABLE:
         if trust is not None and any(word in details.lower() for word in ("handshake", "verif")):
             explain_failure(address, *trust, timeout_s)

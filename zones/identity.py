@@ -44,7 +44,7 @@ class Identity:
     """What an enrolled zone has.
 
     Attributes:
-        zone: Its name.
+        zone: Its name; empty: the key is free, and the zone what the run says.
         key_path: Its key, as Flower reads it.
         ca_path: The CAs by which it knows the coordinator.
         ca: The same in PEM.
@@ -84,6 +84,17 @@ def own_key(folder: Path) -> PrivateKey:
 def is_enrolled(folder: Path) -> bool:
     """Return whether an enrolment has been completed in a folder."""
     return (folder / "zone.json").exists()
+
+
+def needs_token(folder: Path, now: dt.datetime | None = None) -> bool:
+    """Return whether a folder's key is not let in without a token: new, or its time is up."""
+    if not is_enrolled(folder):
+        return True
+    try:
+        certificate = load_certificates(folder / "certificate.pem")[0]
+    except SecurityError:  # the coordinator makes another
+        return False
+    return certificate.not_valid_after_utc <= (now or utc_now())
 
 
 def load_identity(folder: Path, now: dt.datetime | None = None) -> Identity:
@@ -129,7 +140,7 @@ def save_identity(folder: Path, reply: EnrolReply, key: PrivateKey, zone: str) -
     check_pair(certificates[0], key, where, str(folder / "node_key"))
     check_dates(certificates[0], where, utc_now())
     roots = parse_certificates(reply.ca, where)
-    if zone and reply.zone != zone:
+    if zone and reply.zone not in ("", zone):
         raise SecurityError(f"{where}: zone {reply.zone!r}, expected {zone!r}")
     for address in (reply.fleet_address, reply.exchange_address):
         split_address(address)
@@ -158,7 +169,7 @@ def _read_zone(folder: Path) -> dict[str, str]:
 
 
 def check_zone(folder: Path, zone: str) -> None:
-    """Check that a folder, if it is enrolled, is that of a zone.
+    """Check that a folder, if it is enrolled, is that of a zone, or of a free key.
 
     Raises:
         SecurityError: It is another's.
@@ -166,7 +177,7 @@ def check_zone(folder: Path, zone: str) -> None:
     if not is_enrolled(folder):
         return
     known = _read_zone(folder)["zone"]
-    if known != zone:
+    if known not in ("", zone):
         raise SecurityError(
             f"{folder}: enrolled as {known}, not as {zone}; expected another folder for {zone}"
         )

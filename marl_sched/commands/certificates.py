@@ -59,7 +59,7 @@ def certificates(  # noqa: PLR0913 - one parameter an option
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Zone the token is for; default: any that is free.",
+            help="Zone whose key the token lets in; default: none, a free key for any zone.",
             show_default=False,
         ),
     ] = None,
@@ -69,7 +69,9 @@ def certificates(  # noqa: PLR0913 - one parameter an option
     revoke: Annotated[
         str | None,
         typer.Option(
-            metavar="ZONE", help="Refuse the key of a zone from now on.", show_default=False
+            metavar="KEY",
+            help="Refuse a key from now on: its zone, or the first 8 or more characters of it.",
+            show_default=False,
         ),
     ] = None,
 ) -> None:
@@ -80,6 +82,7 @@ def certificates(  # noqa: PLR0913 - one parameter an option
         marl-sched certificates pki --join-token --zone zone_b
         marl-sched certificates pki --renew --days 90
         marl-sched certificates pki --revoke zone_b
+        marl-sched certificates pki --revoke 3f9a01bc
     """
     given = (renew, renew_ca, retire_ca, join_token, revoke is not None)
     chosen = [name for name, is_given in zip(_ACTIONS, given, strict=True) if is_given]
@@ -107,6 +110,7 @@ def certificates(  # noqa: PLR0913 - one parameter an option
         typer.echo("next: restart the coordinator, which refuses the old CA from then on")
     else:
         _show(make_authority(folder, hosts, days))
+        _show_keys(ZoneKeys(folder))
         typer.echo(f"next: {command_line('certificates', folder, '--join-token')}")
 
 
@@ -117,15 +121,31 @@ def _print_token(folder: Path, zone: str, minutes: int) -> None:
     tls = open_authority(folder).files.load()
     secret = JoinTokens(folder).create(zone, minutes)
     typer.echo(JoinToken(secret, tls.ca_fingerprint).text())
-    whom = f"zone {zone}" if zone else "any zone that is free"
+    whom = f"a key of zone {zone}" if zone else "a free key, for any zone"
     typer.echo(f"for {whom}, once, within {minutes} minutes; only its hash is kept", err=True)
 
 
-def _revoke(folder: Path, zone: str) -> None:
+def _revoke(folder: Path, which: str) -> None:
     open_authority(folder)
-    ZoneKeys(folder).revoke(zone)
-    typer.echo(f"{zone}: its key is refused from now on; the zone is free for another key")
-    typer.echo(f"next: {command_line('certificates', folder, '--join-token', '--zone', zone)}")
+    key = ZoneKeys(folder).revoke(which)
+    if key.zone:
+        typer.echo(
+            f"{key.zone}: its key {key.label} is refused from now on; the zone is free for another"
+        )
+    else:
+        typer.echo(f"free key {key.label} is refused from now on")
+    zone = ("--zone", key.zone) if key.zone else ()
+    typer.echo(f"next: {command_line('certificates', folder, '--join-token', *zone)}")
+
+
+def _show_keys(keys: ZoneKeys) -> None:
+    for key in keys.all():
+        whose = f"key {key.label} of zone {key.zone}" if key.zone else f"free key {key.label}"
+        until = "no certificate yet" if key.expires is None else f"until {show_time(key.expires)}"
+        typer.echo(f"{whose}, {until}")
+    n_revoked = len(keys.revoked())
+    if n_revoked:
+        typer.echo(f"revoked: {n_revoked}")
 
 
 def _show(authority: Authority) -> None:

@@ -1,6 +1,7 @@
 """`marl-sched certificates`: what it prints, what it refuses, in one line each."""
 
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -78,7 +79,7 @@ def test_join_token_is_all_there_is_on_stdout(folder: Path, capsys: Capture) -> 
     token = parse_join_token(out)
     assert token.ca_fingerprint == open_authority(folder).files.load().ca_fingerprint
     assert JoinTokens(folder).find(token.secret).zone == "zone_b"
-    assert err == "for zone zone_b, once, within 60 minutes; only its hash is kept\n"
+    assert err == "for a key of zone zone_b, once, within 60 minutes; only its hash is kept\n"
     kept = [p.read_text() for p in folder.rglob("*") if p.is_file()]
     assert not any(token.secret in text for text in kept)
 
@@ -87,9 +88,45 @@ def test_revoking_says_how_the_zone_gets_another_key(folder: Path, capsys: Captu
     ZoneKeys(folder).assign(new_key().public_key(), "zone_a", ["zone_a"])
     assert run(["certificates", str(folder), "--revoke", "zone_a"]) == 0
     out = capsys.readouterr().out
-    assert "zone_a: its key is refused from now on" in out
+    assert re.search("zone_a: its key [0-9a-f]{8} is refused from now on", out)
     assert f"next: marl-sched certificates {folder} --join-token --zone zone_a" in out
     assert len(ZoneKeys(folder).revoked()) == 1
+
+
+def test_token_for_no_zone_says_that_it_makes_a_free_key(folder: Path, capsys: Capture) -> None:
+    assert run(["certificates", str(folder), "--join-token"]) == 0
+    assert capsys.readouterr().err.startswith("for a free key, for any zone, once, within 60 min")
+
+
+def test_keys_of_zones_and_free_ones_are_listed_and_revoked_as_listed(
+    folder: Path, capsys: Capture
+) -> None:
+    keys = ZoneKeys(folder)
+    for zone in ("", "zone_b"):
+        key = new_key().public_key()
+        keys.assign(key, zone, ["zone_a", "zone_b"])
+        keys.note_certificate(zone, open_authority(folder).sign_zone(zone, key))
+    keys.assign(new_key().public_key(), "zone_a", ["zone_a", "zone_b"])
+    assert run(["certificates", str(folder)]) == 0
+    listed = capsys.readouterr().out.splitlines()[2:-1]
+    patterns = [
+        "key [0-9a-f]{8} of zone zone_a, no certificate yet",
+        "key [0-9a-f]{8} of zone zone_b, until 20.* UTC",
+        "free key [0-9a-f]{8}, until 20.* UTC",
+    ]
+    assert len(listed) == len(patterns)
+    assert all(map(re.fullmatch, patterns, listed))
+    label = listed[2].split()[2].rstrip(",")
+    assert run(["certificates", str(folder), "--revoke", label]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out == [
+        f"free key {label} is refused from now on",
+        f"next: marl-sched certificates {folder} --join-token",
+    ]
+    assert run(["certificates", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert label not in out
+    assert "revoked: 1\n" in out
 
 
 @pytest.mark.parametrize(

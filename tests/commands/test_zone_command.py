@@ -62,6 +62,11 @@ def refused(*arguments: str | Path, capsys: Capture, exit_code: int = 1) -> str:
         (["--insecure"], "expected --superlink HOST:PORT"),
         (["--superlink", "127.0.0.1:9092", "--insecure", "--ca", "x"], "--insecure goes with none"),
         (["--superlink", "127.0.0.1:9092", "--join-token", "x"], "--join-token is for --enrol"),
+        (["--superlink", "127.0.0.1:9092", "--join-folder", "x"], "--join-folder is for --enrol"),
+        (
+            ["--enrol", "x:1", "--join-folder", "x", "--join-token", "x"],
+            "--join-token and --join-folder, expected one of them",
+        ),
         (["--superlink", "127.0.0.1:9092", "--insecure", "--zone", "../x"], "--zone '../x'"),
         (["--superlink", "127.0.0.1:9092", "--insecure", "--wait-s", "-1"], "--wait-s"),
     ],

@@ -1,6 +1,7 @@
 """The enrolment service over real TLS: who is let in, who is refused, and what is told."""
 
 import datetime as dt
+import json
 import logging
 import os
 import re
@@ -23,10 +24,10 @@ from pki import DAY, ZONES, Coordinator, request_of, serve_enrolment
 
 from federation.enrolment import EnrolmentServer, RefusalLimit, _host
 from federation.join_tokens import Refused
-from federation.zone_keys import ZoneKeys
+from federation.zone_keys import ZoneKey, ZoneKeys
 from marl_sched.errors import SecurityError
 from zones.chains import certificates_to_pem, is_issued, load_certificates, utc_now
-from zones.keys import new_key, public_to_pem
+from zones.keys import fingerprint, new_key, public_to_pem, read_file, write_private
 from zones.proto.enrolment_pb2 import AuthorityRequest, EnrolRequest
 from zones.proto.enrolment_pb2_grpc import EnrolmentStub
 
@@ -61,17 +62,43 @@ def test_token_lets_a_key_in(coordinator: Coordinator) -> None:
     assert coordinator.registrations.calls == [(public_to_pem(key.public_key()), "zone_a")]
 
 
-def test_zones_are_given_in_order_and_each_once(coordinator: Coordinator) -> None:
-    wishes = ["", "zone_b", ""]
+@pytest.mark.parametrize("wish", ["", "zone_b"])
+def test_token_for_no_zone_makes_a_free_key_whatever_its_owner_wants_to_be(
+    wish: str, coordinator: Coordinator
+) -> None:
+    key = new_key()
+    reply = coordinator.call(request_of(key, coordinator.token("").secret, wish))
+    assert reply.zone == ""
+    certificate = x509.load_pem_x509_certificate(reply.certificate)
+    assert certificate.subject.rfc4514_string() == "CN=(free)"
+    assert coordinator.registrations.calls == [(public_to_pem(key.public_key()), "")]
+    keys = ZoneKeys(coordinator.authority.folder)
+    assert keys.zone_of_certificate(reply.certificate) == ""
+    (known,) = keys.all()
+    assert (known.zone, known.public_key) == ("", key.public_key())
+    assert known.expires == certificate.not_valid_after_utc
+
+
+def test_zones_named_by_tokens_and_free_keys_do_not_take_each_others_place(
+    coordinator: Coordinator,
+) -> None:
+    tokens = ["", "zone_b", "", "zone_a", ""]
     replies = [
-        coordinator.call(request_of(new_key(), coordinator.token().secret, zone)).zone
-        for zone in wishes
+        coordinator.call(request_of(new_key(), coordinator.token(zone).secret)).zone
+        for zone in tokens
     ]
-    assert replies == ["zone_a", "zone_b", "zone_c"]
-    assert (
-        refusal(lambda: coordinator.call(request_of(new_key(), coordinator.token().secret)))
-        == REFUSED
-    )
+    assert replies == tokens
+    known = ZoneKeys(coordinator.authority.folder).all()
+    assert [one.zone for one in known] == ["zone_a", "zone_b", "", "", ""]
+
+
+def test_zone_that_joins_the_configuration_is_let_in_from_then_on(
+    coordinator: Coordinator,
+) -> None:
+    request = request_of(new_key(), coordinator.token("zone_x").secret)
+    assert refusal(lambda: coordinator.call(request)) == REFUSED
+    coordinator.service.use_zones((*ZONES, "zone_x"))
+    assert coordinator.call(request).zone == "zone_x"
 
 
 def unknown(coordinator: Coordinator) -> EnrolRequest:
@@ -97,7 +124,11 @@ def other_zone(coordinator: Coordinator) -> EnrolRequest:
 
 
 def no_such_zone(coordinator: Coordinator) -> EnrolRequest:
-    return request_of(new_key(), coordinator.token().secret, "../../zone_a")
+    return request_of(new_key(), coordinator.token("").secret, "../../zone_a")
+
+
+def zone_that_is_not_there(coordinator: Coordinator) -> EnrolRequest:
+    return request_of(new_key(), coordinator.token("zone_x").secret)
 
 
 def taken_zone(coordinator: Coordinator) -> EnrolRequest:
@@ -108,14 +139,7 @@ def taken_zone(coordinator: Coordinator) -> EnrolRequest:
 def zone_of_another(coordinator: Coordinator) -> EnrolRequest:
     key = new_key()
     coordinator.call(request_of(key, coordinator.token().secret, "zone_a"))
-    return request_of(key, coordinator.token().secret, "zone_b")
-
-
-def revoked(coordinator: Coordinator) -> EnrolRequest:
-    key = new_key()
-    coordinator.call(request_of(key, coordinator.token().secret))
-    ZoneKeys(coordinator.authority.folder).revoke("zone_a")
-    return request_of(key, coordinator.token().secret)
+    return request_of(key, coordinator.token("zone_b").secret, "zone_b")
 
 
 def rsa_key(coordinator: Coordinator) -> EnrolRequest:
@@ -162,10 +186,10 @@ REASONS: dict[Callable[[Coordinator], EnrolRequest], str] = {
     expired: "expired at",
     used: "has been used by another key",
     other_zone: "is for zone_b, not for 'zone_c'",
-    no_such_zone: "'../../zone_a' is not one of the zones zone_a, zone_b, zone_c",
+    no_such_zone: "'../../zone_a' is not the name of a zone",
+    zone_that_is_not_there: "'zone_x' is not one of the zones zone_a, zone_b, zone_c",
     taken_zone: "zone_a has a key, to be revoked before",
     zone_of_another: "the key of zone_a asks for zone_b",
-    revoked: "was revoked",
     rsa_key: "a key of type RSA, expected an EC key on secp384r1",
     other_curve: "an EC key on secp256r1, expected",
     ed25519_key: "a key of type Ed25519, expected",
@@ -190,6 +214,24 @@ def test_refusal_has_one_answer_and_its_reason_is_in_the_log(
     assert REASONS[make] in warnings[0]
     assert warnings[0].startswith("127.0.0.1: refused: ")
     assert len(coordinator.registrations.calls) == n_registered
+
+
+@pytest.mark.parametrize("zone", ["zone_a", ""])
+def test_owner_of_a_revoked_key_is_told_that_and_needs_the_key_to_be_told(
+    zone: str, coordinator: Coordinator, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = new_key()
+    coordinator.call(request_of(key, coordinator.token(zone).secret))
+    (known,) = ZoneKeys(coordinator.authority.folder).all()
+    ZoneKeys(coordinator.authority.folder).revoke(zone or known.label)
+    request = request_of(key, coordinator.token(zone).secret)
+    answer = refusal(lambda: coordinator.call(request))
+    assert answer == (grpc.StatusCode.PERMISSION_DENIED, "revoked")
+    assert f"127.0.0.1: refused: key {known.label} was revoked" in caplog.text
+    content = bytearray(request.certificate_request)
+    content[-5] ^= 1
+    request.certificate_request = bytes(content)
+    assert refusal(lambda: coordinator.call(request)) == REFUSED
 
 
 VALID_REQUEST = request_of(new_key()).certificate_request
@@ -315,8 +357,8 @@ def test_two_zones_at_the_same_moment_with_one_token(coordinator: Coordinator) -
     assert len(coordinator.registrations.calls) == 1
 
 
-def test_zones_at_the_same_moment_get_different_names(coordinator: Coordinator) -> None:
-    requests = [request_of(new_key(), coordinator.token().secret) for _ in ZONES]
+def test_zones_at_the_same_moment_are_all_let_in(coordinator: Coordinator) -> None:
+    requests = [request_of(new_key(), coordinator.token(zone).secret) for zone in ("", *ZONES, "")]
     zones: list[str] = []
 
     def call(request: EnrolRequest) -> None:
@@ -327,7 +369,8 @@ def test_zones_at_the_same_moment_get_different_names(coordinator: Coordinator) 
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert sorted(zones) == list(ZONES)
+    assert sorted(zones) == ["", "", *ZONES]
+    assert len(ZoneKeys(coordinator.authority.folder).all()) == len(zones)
 
 
 def test_host_that_was_refused_often_is_not_heard_for_a_while(tmp_path: Path) -> None:
@@ -420,13 +463,13 @@ def test_revoked_key_is_refused_for_good_and_its_zone_is_free(coordinator: Coord
     old, new = new_key(), new_key()
     reply = coordinator.call(request_of(old, coordinator.token().secret))
     assert keys.zone_of_certificate(reply.certificate) == "zone_a"
-    assert keys.revoke("zone_a") == old.public_key()
+    assert keys.revoke("zone_a").public_key == old.public_key()
     with pytest.raises(SecurityError, match=r"key [0-9a-f]{8} was revoked, expected the key of a"):
         keys.zone_of_certificate(reply.certificate)
     assert coordinator.call(request_of(new, coordinator.token("zone_a").secret)).zone == "zone_a"
     assert [known.public_key for known in keys.all()] == [new.public_key()]
-    assert keys.revoked() == [old.public_key()]
-    assert refusal(lambda: coordinator.call(request_of(old))) == REFUSED
+    assert keys.revoked() == {fingerprint(old.public_key()).hex()}
+    assert refusal(lambda: coordinator.call(request_of(old)))[1] == "revoked"
 
 
 def test_revoking_a_zone_without_a_key_names_those_that_have_one(coordinator: Coordinator) -> None:
@@ -434,8 +477,153 @@ def test_revoking_a_zone_without_a_key_names_those_that_have_one(coordinator: Co
     with pytest.raises(SecurityError, match="no key of zone zone_b, expected one of: none has one"):
         keys.revoke("zone_b")
     keys.assign(new_key().public_key(), "zone_a", ZONES)
-    with pytest.raises(SecurityError, match="no key of zone zone_b, expected one of: zone_a"):
+    with pytest.raises(SecurityError, match="no key of zone zone_b, expected one of: zone_a; or"):
         keys.revoke("zone_b")
+
+
+# Free keys.
+
+
+def let_in(
+    keys: ZoneKeys, zone: str = "", until: dt.datetime | None = None
+) -> ec.EllipticCurvePublicKey:
+    """Let a key in, with a certificate if it is said until when that is valid."""
+    key = new_key().public_key()
+    keys.assign(key, zone, ZONES)
+    if until is not None:
+        keys._write(ZoneKey(zone, key, until))
+    return key
+
+
+def test_free_key_is_revoked_by_the_beginning_of_its_fingerprint(tmp_path: Path) -> None:
+    keys = ZoneKeys(tmp_path)
+    first, second = let_in(keys), let_in(keys)
+    named = let_in(keys, "zone_a")
+    label = fingerprint(second).hex()[:8]
+    assert keys.revoke(label).public_key == second
+    assert [known.public_key for known in keys.all()] == [named, first]
+    with pytest.raises(Refused, match=f"key {label} was revoked"):
+        keys.find(second)
+    with pytest.raises(SecurityError, match=rf"no key of zone {label}, .* \(1 are free\)"):
+        keys.revoke(label)
+    assert keys.revoke(fingerprint(named).hex()).zone == "zone_a"
+
+
+@pytest.mark.parametrize("which", ["", "1234567", "g" * 8, "../zone_a", "0" * 65])
+def test_what_names_no_key_revokes_none(which: str, tmp_path: Path) -> None:
+    keys = ZoneKeys(tmp_path)
+    let_in(keys)
+    with pytest.raises(SecurityError, match="no key of zone"):
+        keys.revoke(which)
+    assert len(keys.all()) == 1
+
+
+def test_beginning_of_two_keys_revokes_neither(tmp_path: Path) -> None:
+    keys = ZoneKeys(tmp_path)
+    for _ in range(2):
+        let_in(keys)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ZoneKey, "fingerprint", property(lambda known: "0" * 64))
+        with pytest.raises(SecurityError, match="begins the fingerprints of 2 keys"):
+            keys.revoke("0" * 8)
+    assert len(keys.all()) == 2
+
+
+def test_free_keys_have_a_bound_and_expired_ones_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federation.zone_keys.N_SPARES", 2)
+    keys = ZoneKeys(tmp_path)
+    n_most = len(ZONES) + 2
+    living = [let_in(keys, until=utc_now() + DAY) for _ in range(n_most - 1)]
+    expired = let_in(keys, until=utc_now() - DAY)
+    living.append(let_in(keys))
+    assert expired not in [known.public_key for known in keys.all()]
+    with pytest.raises(
+        Refused, match=f"{n_most} free keys are in, expected fewer than {n_most}: 2"
+    ):
+        let_in(keys)
+    assert let_in(keys, "zone_a") in [known.public_key for known in keys.all()]
+    assert keys.assign(living[0], "", ZONES) == ""
+    keys.revoke(fingerprint(living[0]).hex())
+    let_in(keys)
+
+
+def test_free_key_that_never_got_a_certificate_makes_room_once_its_token_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("federation.zone_keys.N_SPARES", 1 - len(ZONES))
+    keys = ZoneKeys(tmp_path)
+    let_in(keys)
+    (path,) = (tmp_path / "free").iterdir()
+    past = (utc_now() - 8 * DAY).timestamp()
+    os.utime(path, (past, past))
+    new = let_in(keys)
+    assert [known.public_key for known in keys.all()] == [new]
+
+
+def test_free_keys_beyond_the_bound_are_refused_with_the_reason_in_the_log(
+    coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("federation.zone_keys.N_SPARES", 1 - len(ZONES))
+    key = new_key()
+    coordinator.call(request_of(key, coordinator.token("").secret))
+    request = request_of(new_key(), coordinator.token("").secret)
+    assert refusal(lambda: coordinator.call(request)) == REFUSED
+    assert "refused: 1 free keys are in, expected fewer than 1" in caplog.text
+    assert coordinator.call(request_of(key)).zone == ""
+
+
+def test_free_key_whose_certificate_has_expired_becomes_what_its_new_token_says(
+    coordinator: Coordinator,
+) -> None:
+    key = new_key()
+    keys = ZoneKeys(coordinator.authority.folder)
+    coordinator.call(request_of(key, coordinator.token("").secret))
+    keys._write(ZoneKey("", key.public_key(), utc_now() - DAY))
+    assert refusal(lambda: coordinator.call(request_of(key))) == REFUSED
+    assert coordinator.call(request_of(key, coordinator.token("zone_b").secret)).zone == "zone_b"
+    (known,) = keys.all()
+    assert known.zone == "zone_b"
+
+
+def test_key_of_a_zone_never_becomes_a_free_one(coordinator: Coordinator) -> None:
+    key = new_key()
+    keys = ZoneKeys(coordinator.authority.folder)
+    coordinator.call(request_of(key, coordinator.token("zone_b").secret))
+    keys._write(ZoneKey("zone_b", key.public_key(), utc_now() - DAY))
+    assert coordinator.call(request_of(key, coordinator.token("").secret)).zone == "zone_b"
+
+
+def test_key_that_is_put_out_while_all_are_read_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = ZoneKeys(tmp_path)
+    let_in(keys, "zone_a")
+    other = let_in(keys, "zone_b")
+
+    def racing(path: Path, kind: str, is_private: bool = False) -> bytes:
+        if path.name == "zone_a.json":
+            path.unlink(missing_ok=True)
+        return read_file(path, kind, is_private)
+
+    monkeypatch.setattr("federation.zone_keys.read_file", racing)
+    assert [known.public_key for known in keys.all()] == [other]
+
+
+def test_record_of_before_there_were_free_keys_is_read(tmp_path: Path) -> None:
+    key = new_key().public_key()
+    (tmp_path / "zones").mkdir(0o700)
+    content = {
+        "format": 1,
+        "zone": "zone_a",
+        "public_key": public_to_pem(key).decode(),
+        "expires": 2_000_000_000,
+    }
+    write_private(tmp_path / "zones" / "zone_a.json", json.dumps(content).encode())
+    (known,) = ZoneKeys(tmp_path).all()
+    assert (known.zone, known.public_key) == ("zone_a", key)
+    assert known.expires == dt.datetime(2033, 5, 18, 3, 33, 20, tzinfo=dt.UTC)
 
 
 def test_certificate_of_a_key_that_never_enrolled_is_nobodys(coordinator: Coordinator) -> None:

@@ -10,11 +10,12 @@ from outboxes import NAMES, three_zones
 
 from federation.certificates import Authority, make_authority
 from federation.exchange_hub import ExchangeHub
-from federation.zone_keys import ZoneKeys
+from federation.zone_keys import ZoneKey, ZoneKeys
 from marl_sched.errors import ExchangeError
 from zones.chains import certificates_to_pem
 from zones.exchange_client import RemoteExchange
 from zones.keys import PrivateKey, key_to_pem, new_key
+from zones.records import Invitation
 
 pytestmark = pytest.mark.network
 
@@ -31,6 +32,16 @@ class Secured:
         key = key or self.owned[zone]
         certificate = self.authority.sign_zone(zone, key.public_key())
         pem = certificates_to_pem((certificate,))
+        return grpc.ssl_channel_credentials(self.authority.roots(), key_to_pem(key), pem)
+
+    def let_in_free(self) -> PrivateKey:
+        """Let a key in that is bound to no zone."""
+        key = new_key()
+        self.keys.assign(key.public_key(), "", NAMES)
+        return key
+
+    def free_credentials(self, key: PrivateKey) -> grpc.ChannelCredentials:
+        pem = certificates_to_pem((self.authority.sign_zone("", key.public_key()),))
         return grpc.ssl_channel_credentials(self.authority.roots(), key_to_pem(key), pem)
 
     def join(self, zone: str, as_zone: str, credentials: grpc.ChannelCredentials | None) -> None:
@@ -89,6 +100,59 @@ def test_revoked_key_is_refused_from_the_next_attempt_on(
     with pytest.raises(ExchangeError, match="refused: not invited"):
         secured.join("a", "a", secured.credentials("a"))
     assert "was revoked" in caplog.text
+
+
+def test_free_key_is_whatever_zone_it_was_invited_as(secured: Secured) -> None:
+    credentials = secured.free_credentials(secured.let_in_free())
+    for zone in NAMES:
+        secured.join(zone, zone, credentials)
+        assert secured.hub.lost() == {}
+
+
+def test_free_key_comes_as_no_zone_that_it_was_not_invited_as(
+    secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    credentials = secured.free_credentials(secured.let_in_free())
+    invitations = secured.hub.open(NAMES, 1, 1)
+    for token in (invitations["a"].token, bytes(32), b""):
+        caplog.clear()
+        exchange = RemoteExchange("b", credentials, connect_s=5.0)
+        with pytest.raises(ExchangeError, match="refused: not invited"):
+            exchange.join(Invitation(secured.hub.address, token), 1, 1, NAMES)
+        secured.hub._next_note_s = 0.0  # the log is told at most once a second
+        assert "'b' has no token of this attempt" in caplog.text
+    assert secured.hub.lost() == {}
+    exchange = RemoteExchange("b", secured.credentials("b"), connect_s=5.0)
+    exchange.join(invitations["b"], 1, 1, NAMES)
+    exchange.leave()
+
+
+def test_token_of_an_earlier_attempt_is_of_no_use_to_a_free_key(
+    secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    credentials = secured.free_credentials(secured.let_in_free())
+    old = secured.hub.open(NAMES, 1, 1)["b"]
+    secured.hub.open(NAMES, 1, 2)
+    with pytest.raises(ExchangeError, match="refused: not invited"):
+        RemoteExchange("b", credentials, connect_s=5.0).join(old, 1, 2, NAMES)
+    assert "'b' has no token of this attempt" in caplog.text
+
+
+def test_revoked_free_key_is_refused_with_the_token_of_its_zone(
+    secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    key = secured.let_in_free()
+    secured.keys.revoke(ZoneKey("", key.public_key(), None).label)
+    with pytest.raises(ExchangeError, match="refused: not invited"):
+        secured.join("a", "a", secured.free_credentials(key))
+    assert "was revoked" in caplog.text
+
+
+def test_name_in_the_certificate_of_a_key_that_never_came_in_makes_it_free_for_nobody(
+    secured: Secured,
+) -> None:
+    with pytest.raises(ExchangeError, match="refused: not invited"):
+        secured.join("a", "a", secured.free_credentials(new_key()))
 
 
 @pytest.mark.parametrize("kind", ["plain", "no certificate", "another CA"])

@@ -32,8 +32,10 @@ MAIN = "from marl_sched.cli import main; main()"
 # The same command on a host whose clock is ten minutes behind, or that has another flwr.
 LATE_CLOCK = f"""
 import time
-true = time.time
-time.time = lambda: true() - 600.0
+from types import SimpleNamespace
+import zones.enrolment_client as client
+# Not the clock of the whole process: gRPC counts its deadlines by it.
+client.time = SimpleNamespace(time=lambda: time.time() - 600.0, monotonic=time.monotonic)
 {MAIN}
 """
 OTHER_FLOWER = f"""

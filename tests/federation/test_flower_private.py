@@ -79,6 +79,17 @@ def test_fleet_api_has_the_calls_that_a_node_makes() -> None:
     }
 
 
+def test_control_api_lists_nodes_with_their_keys_and_forgets_one() -> None:
+    for name in ("ListNodes", "UnregisterNode", "RegisterNode"):
+        assert callable(getattr(flower_private.ControlHttpClient, name))
+    assert flower_private.UnregisterNodeRequest(node_id=7).node_id == 7
+    reply = inspect.signature(flower_private.ControlHttpClient.ListNodes).return_annotation
+    node = reply().nodes_info.add(node_id=2**64 - 1, public_key=b"key")
+    assert (node.node_id, node.public_key) == (2**64 - 1, b"key")
+    assert not node.HasField("unregistered_at")
+    assert flower_private.ListNodesRequest() is not None
+
+
 def test_deployed_server_app_does_not_wait_a_second_for_parts_of_a_reply(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

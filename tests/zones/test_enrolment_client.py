@@ -9,6 +9,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
@@ -31,8 +32,8 @@ from marl_sched.errors import RunError, SecurityError
 from marl_sched.files import alone_in
 from zones.chains import certificates_to_pem, utc_now
 from zones.enrolment_client import Coordinator as Wanted
-from zones.enrolment_client import NotReached, enrol
-from zones.identity import load_identity
+from zones.enrolment_client import EnrolmentStopped, NotReached, enrol
+from zones.identity import load_identity, needs_token
 from zones.join_token import JoinToken, new_secret
 from zones.keys import fingerprint, key_to_openssh, key_to_pem, new_key, write_private
 from zones.proto.enrolment_pb2 import AuthorityReply, AuthorityRequest, EnrolReply, EnrolRequest
@@ -62,7 +63,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_zone_enrols_with_nothing_but_a_token(coordinator: Coordinator, folder: Path) -> None:
-    identity = enrol(wanted(coordinator), folder, "zone_b", coordinator.token())
+    identity = enrol(wanted(coordinator), folder, "zone_b", coordinator.token("zone_b"))
     assert identity.zone == "zone_b"
     assert identity.ca == coordinator.authority.roots()
     assert (identity.fleet_address, identity.exchange_address) == (
@@ -365,8 +366,63 @@ def test_zone_that_was_revoked_does_not_go_on_with_what_it_has(
 ) -> None:
     enrol(wanted(coordinator), folder, token=coordinator.token())
     ZoneKeys(coordinator.authority.folder).revoke("zone_a")
-    with pytest.raises(SecurityError, match="enrolment refused"):
-        enrol(wanted(coordinator), folder)
+    message = rf"{folder}: its key was revoked by the coordinator, {coordinator.address}; expected"
+    for token in (None, coordinator.token()):
+        with pytest.raises(SecurityError, match=message):
+            enrol(wanted(coordinator), folder, token=token)
+
+
+def test_zone_of_a_host_that_was_refused_often_goes_on_with_what_it_has(
+    tmp_path: Path, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serve_enrolment(tmp_path / "pki", RefusalLimit(limit=1)) as running:
+        first = enrol(wanted(running), folder, token=running.token())
+        other = replace(running.token(), secret=new_secret())
+        with pytest.raises(SecurityError, match="enrolment refused"):
+            enrol(wanted(running), tmp_path / "other", token=other)
+        assert enrol(wanted(running), folder) == first
+    assert "too many refusals" in caplog.text
+    assert "the certificate of zone_a is not renewed now" in caplog.text
+
+
+def test_wait_for_the_coordinator_ends_when_the_process_is_to_stop(
+    closed_address: str, folder: Path
+) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(EnrolmentStopped):
+        enrol(Wanted(closed_address, timeout_s=600.0, stop=stop), folder, token=nobody())
+
+
+# Free keys.
+
+
+def test_free_zone_is_of_no_zone_and_renews_like_any_other(
+    coordinator: Coordinator, folder: Path
+) -> None:
+    first = enrol(wanted(coordinator), folder, token=coordinator.token(""))
+    second = enrol(wanted(coordinator), folder)
+    assert first.zone == second.zone == load_identity(folder).zone == ""
+    assert second.certificate != first.certificate
+    assert len(ZoneKeys(coordinator.authority.folder).all()) == 1
+    tls = coordinator.authority.files.load()
+    with serve_echo(tls.credentials(client_ca=coordinator.authority.roots())) as address:
+        shown = call_echo(address, second.credentials())
+    assert ZoneKeys(coordinator.authority.folder).zone_of_certificate(shown) == ""
+
+
+def test_free_zone_may_be_started_for_any_zone(coordinator: Coordinator, folder: Path) -> None:
+    enrol(wanted(coordinator), folder, "zone_b", coordinator.token(""))
+    assert enrol(wanted(coordinator), folder, "zone_c").zone == ""
+
+
+def test_token_is_needed_until_enrolled_and_once_the_certificate_has_expired(
+    coordinator: Coordinator, folder: Path
+) -> None:
+    assert needs_token(folder)
+    enrol(wanted(coordinator), folder, token=coordinator.token(""))
+    assert not needs_token(folder)
+    assert needs_token(folder, now=utc_now() + 31 * DAY)
 
 
 def test_zone_goes_through_a_changeover_of_the_ca(tmp_path: Path, folder: Path) -> None:
@@ -501,8 +557,8 @@ def test_text_that_is_no_address_is_named(address: str) -> None:
 
 
 def test_addresses_are_split() -> None:
-    assert split_address("superlink:9094") == ("superlink", 9094)
-    assert split_address("[::1]:9094") == ("::1", 9094)
+    assert split_address("superlink:9099") == ("superlink", 9099)
+    assert split_address("[::1]:9099") == ("::1", 9099)
 
 
 def test_no_secret_is_logged_or_printed(
