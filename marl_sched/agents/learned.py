@@ -23,6 +23,8 @@ class LearnedPolicy:
         layout: Layout of the observations it was trained on.
         architecture: Sizes of its network.
         cvar_alpha: Share of the worst quantiles it judges by; 1 is the plain mean.
+        scorer: What it judges with.
+        explored: Rows that it decided at random: none.
     """
 
     def __init__(
@@ -39,16 +41,15 @@ class LearnedPolicy:
         """
         self.layout, self.architecture, self.cvar_alpha = layout, architecture, cvar_alpha
         self._flat = architecture.flatten(weights)
-        self._scorer = Scorer(architecture, self._flat, cvar_alpha)
+        self.scorer = Scorer(architecture, self._flat, cvar_alpha)
+        self.explored = np.zeros(0, np.int64)
 
     def reset(self, n_replicas: int, generator: np.random.Generator) -> None:
         """Do nothing: there is no state and no chance."""
 
     def act(self, observation: Observation) -> NDArray[np.int64]:
         """Return (B,) the best unmasked candidate of every row."""
-        return self._scorer.choose(
-            observation.candidates, context_of(observation), observation.mask
-        )
+        return self.scorer.choose(observation.candidates, context_of(observation), observation.mask)
 
     def weights(self) -> Weights:
         """Return a copy of the network's parameters by name."""

@@ -124,6 +124,7 @@ class Scorer:
         self._flat = flat
         self._hidden = np.array(architecture.hidden, np.int64)
         self._is_mean = cvar_alpha == 1.0
+        self._cvar_alpha = cvar_alpha
         self._tail = tail_weights(1 if self._is_mean else architecture.n_quantiles, cvar_alpha)
         self.refresh()
 
@@ -177,6 +178,27 @@ class Scorer:
         """Return (B,) the best unmasked candidate of every row; arguments as of `scores`."""
         best: NDArray[np.int64] = self.scores(candidates, context, mask).argmax(axis=1)
         return best
+
+    def quantiles(self, candidates: Float, context: Float) -> tuple[Float, Float]:
+        """Return what stands behind the scores of one row, for those who want to see it.
+
+        Args:
+            candidates: (C, F).
+            context: (K,).
+
+        Returns:
+            (C, N) quantile values, and (C,) the scores that follow from them, but for rounding.
+        """
+        architecture = self._architecture
+        views = architecture.views(self._flat)
+        shared = np.broadcast_to(context, (len(candidates), len(context)))
+        x = np.concatenate([candidates, shared], axis=1)  # (C, F + K)
+        layers = ("first", *(f"hidden.{number}" for number in range(len(architecture.hidden) - 1)))
+        for name in layers:
+            x = np.maximum(x @ views[f"{name}.weight"] + views[f"{name}.bias"], 0.0)
+        values: Float = x @ views["head.weight"] + views["head.bias"]  # (C, N)
+        tail = tail_weights(architecture.n_quantiles, self._cvar_alpha)
+        return values, np.sort(values, axis=1) @ tail
 
 
 def tail_weights(n_quantiles: int, cvar_alpha: float) -> Float:

@@ -17,6 +17,7 @@ from marl_sched.config.learning import (
     Training,
     Tuning,
 )
+from marl_sched.config.live import Live
 from marl_sched.config.workload import (
     GeneratedWorkload,
     Sla,
@@ -73,6 +74,8 @@ class Experiment(Model):
     """How policies are compared."""
     tuning: Tuning = Tuning()
     """How hard the rival rule is tuned."""
+    live: Live = Live()
+    """What zones show of themselves while they work."""
 
     @property
     def zone_names(self) -> list[str]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from marl_sched.config.experiment import Experiment
 
+_NOT_IN_RESULTS = {"live"}
 _NOT_SEEN_BY_RULES = {
+    *_NOT_IN_RESULTS,
     "name",
     "reward",
     "agent",
@@ -18,8 +20,8 @@ _NOT_SEEN_BY_RULES = {
 
 
 def config_hash(experiment: Experiment) -> str:
-    """Return 16 hex digits over every field of the experiment."""
-    return _digest(experiment, set())
+    """Return 16 hex digits over every field of the experiment that results depend on."""
+    return _digest(experiment, _NOT_IN_RESULTS)
 
 
 def environment_hash(experiment: Experiment) -> str:

@@ -73,6 +73,22 @@ def test_cvar_is_the_mean_of_the_worst_share(cvar_alpha: float) -> None:
         assert scores[row, candidate] == pytest.approx(parts.mean(), rel=1e-4, abs=1e-5)
 
 
+@pytest.mark.parametrize("hidden", [(9,), (9, 5), (6, 11, 3)])
+@pytest.mark.parametrize("cvar_alpha", [0.3, 1.0])
+def test_quantiles_behind_a_score_are_those_of_the_formula(
+    hidden: tuple[int, ...], cvar_alpha: float
+) -> None:
+    architecture, weights = _weights(hidden)
+    candidates, context, mask = _rows(3, 8)
+    scorer = Scorer(architecture, architecture.flatten(weights), cvar_alpha)
+    scores = scorer.scores(candidates, context, mask)
+    for row in range(3):
+        values, judged = scorer.quantiles(candidates[row], context[row])
+        expected = [_by_hand(weights, hidden, c, context[row]) for c in candidates[row]]
+        np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(judged[mask[row]], scores[row][mask[row]], rtol=1e-4, atol=1e-5)
+
+
 def test_tail_weights_take_part_of_a_quantile() -> None:
     np.testing.assert_allclose(tail_weights(4, 0.375), [2 / 3, 1 / 3, 0, 0], rtol=1e-6)
 
