@@ -7,6 +7,7 @@ versions of Python and numba: a stale kernel is in another folder.
 """
 
 import ast
+import contextlib
 import hashlib
 import logging
 import os
@@ -21,6 +22,9 @@ from numba.extending import register_jitable
 
 _logger = logging.getLogger(__name__)
 _F = TypeVar("_F", bound=Callable[..., Any])
+
+_WARM = "warm"
+"""File that says that a folder has all kernels."""
 
 
 def sources_hash(root: Path) -> str:
@@ -76,25 +80,30 @@ def _cache_folder() -> Path:
             own = Path(tempfile.mkdtemp(prefix=own.name))
         fallback = own / folder.name
         fallback.mkdir(exist_ok=True)
-        _logger.warning("%s is not writable: compiled kernels go to %s", folder, fallback)
+        if _is_warm(folder):  # as in an image: numba wants a folder that it could write to
+            _link_all(folder, fallback)
+        else:
+            _logger.warning("%s is not writable: compiled kernels go to %s", folder, fallback)
         return fallback
 
 
-CACHE_FOLDER = _cache_folder()
-"""Where this process reads and writes compiled kernels."""
+def _is_warm(folder: Path) -> bool:
+    """Return whether the kernels of these sources have all been compiled into a folder."""
+    try:
+        return (folder / _WARM).read_text(encoding="utf-8") == _stamps()
+    except OSError:
+        return False
 
 
-_WARM = CACHE_FOLDER / "warm"
-
-
-def is_cold() -> bool:
-    """Return whether the kernels of these sources have not all been compiled yet."""
-    return not _WARM.exists() or _WARM.read_text(encoding="utf-8") != _stamps()
-
-
-def mark_warm() -> None:
-    """Note that all kernels of these sources are compiled."""
-    _WARM.write_text(_stamps(), encoding="utf-8")
+def _link_all(folder: Path, other: Path) -> None:
+    """Put a link to every file of a folder into another one, where there is none yet."""
+    for path in sorted(folder.rglob("*")):
+        link = other / path.relative_to(folder)
+        with contextlib.suppress(FileExistsError):
+            if path.is_dir():
+                link.mkdir()
+            else:
+                link.symlink_to(path)
 
 
 def _stamps() -> str:
@@ -104,6 +113,23 @@ def _stamps() -> str:
     return "".join(f"{path} {stat.st_mtime_ns} {stat.st_size}\n" for path, stat in files)
 
 
+CACHE_FOLDER = _cache_folder()
+"""Where this process reads and writes compiled kernels."""
+
+
+def is_cold() -> bool:
+    """Return whether the kernels of these sources have not all been compiled yet."""
+    return not _is_warm(CACHE_FOLDER)
+
+
+def mark_warm() -> None:
+    """Note that all kernels of these sources are compiled."""
+    (CACHE_FOLDER / _WARM).write_text(_stamps(), encoding="utf-8")
+
+
+_KERNELS: list[Any] = []
+
+
 def kernel(function: _F) -> _F:
     """Compile a function that Python calls, without the GIL, cached in CACHE_FOLDER."""
     config: Any = numba.config
@@ -111,9 +137,27 @@ def kernel(function: _F) -> _F:
     config.CACHE_DIR = str(CACHE_FOLDER)
     try:
         decorate = numba.njit(cache=True, nogil=True, error_model="numpy")
-        return cast(_F, decorate(function))
+        compiled = decorate(function)
     finally:
         config.CACHE_DIR = outside
+    _KERNELS.append(compiled)
+    return cast(_F, compiled)
+
+
+def drop_intermediate_code() -> int:
+    """Let go of what numba keeps of loaded kernels to build others from, a megabyte of each.
+
+    Their machine code stays. For a process whose kernels are all compiled: none that calls another
+    can be compiled in it any more. numba has no public name for it.
+
+    Returns:
+        How many kernels had any.
+    """
+    libraries = [found.library for kernel in _KERNELS for found in kernel.overloads.values()]
+    having = [library for library in libraries if getattr(library, "_shared_module", None)]
+    for library in having:
+        library._shared_module = None
+    return len(having)
 
 
 _UNCOUNTED: dict[str, Any] = {"_nrt": False, "error_model": "numpy"}

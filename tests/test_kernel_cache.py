@@ -32,6 +32,14 @@ mark_warm()
 print(result, was_cold, CACHE_FOLDER.name)
 """
 
+DROPPING = """
+from pkg.kernel_cache import drop_intermediate_code
+from pkg.second.kernels.caller import answer
+before = answer(10)
+had = drop_intermediate_code()
+print(had, drop_intermediate_code(), before == answer(10))
+"""
+
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
@@ -49,7 +57,18 @@ def package(tmp_path: Path) -> Path:
     return root
 
 
-def _run(package: Path, cache: Path | None = None) -> tuple[int, bool, str, str]:
+READ_ONLY = """
+import tempfile
+write = tempfile.TemporaryFile
+def refuse(*, dir):
+    if str(dir).startswith({folder!r}):
+        raise PermissionError(13, "a file system that is read-only")
+    return write(dir=dir)
+tempfile.TemporaryFile = refuse
+"""
+
+
+def _output(package: Path, program: str, cache: Path | None = None) -> tuple[list[str], str]:
     folder = package.parent / "cache" if cache is None else cache
     environment = {
         **os.environ,
@@ -58,7 +77,7 @@ def _run(package: Path, cache: Path | None = None) -> tuple[int, bool, str, str]
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", program],
         cwd=package.parent,
         env=environment,
         capture_output=True,
@@ -66,8 +85,12 @@ def _run(package: Path, cache: Path | None = None) -> tuple[int, bool, str, str]
         timeout=120,
         check=True,
     )
-    answer, was_cold, name = done.stdout.split()
-    return int(answer), was_cold == "True", name, done.stderr
+    return done.stdout.split(), done.stderr
+
+
+def _run(package: Path, cache: Path | None = None, before: str = "") -> tuple[int, bool, str, str]:
+    (answer, was_cold, name), errors = _output(package, before + PROGRAM, cache)
+    return int(answer), was_cold == "True", name, errors
 
 
 @pytest.mark.parametrize("decorator", ["kernel", "inner", "inlined"])
@@ -101,6 +124,11 @@ def test_an_unchanged_package_runs_from_the_cache(package: Path) -> None:
     assert _run(package)[:2] == (21, False)
     after = {path: path.stat().st_mtime_ns for path in (package.parent / "cache").rglob("*.nb*")}
     assert after == compiled
+
+
+def test_a_loaded_kernel_runs_without_its_intermediate_code(package: Path) -> None:
+    _run(package)
+    assert _output(package, DROPPING)[0] == ["1", "0", "True"]
 
 
 def test_the_folders_name_depends_on_every_kernel_and_what_it_imports(package: Path) -> None:
@@ -140,3 +168,26 @@ def test_a_cache_that_cannot_be_written_falls_back_with_a_warning(package: Path)
     assert list((fallback / name).rglob("*.nbi"))
     assert fallback.stat().st_mode & 0o077 == 0
     assert _run(package, cache=blocked / "cache")[1] is False  # and is used again
+
+
+def test_a_warm_cache_that_cannot_be_written_is_used_as_it_is(package: Path) -> None:
+    _run(package)
+    compiled = package.parent / "cache"
+    answer, was_cold, name, talk = _run(package, before=READ_ONLY.format(folder=str(compiled)))
+    assert (answer, was_cold) == (21, False)
+    assert talk == ""
+    fallback = package.parent / f"marl-sched-kernels-{os.getuid()}" / name
+    links = [path for path in fallback.rglob("*") if not path.is_dir()]
+    assert {path.relative_to(fallback) for path in links} == {
+        path.relative_to(compiled / name) for path in (compiled / name).rglob("*.*")
+    } | {Path("warm")}
+    assert all(path.is_symlink() for path in links)
+
+
+def test_a_stale_cache_that_cannot_be_written_is_not_used(package: Path) -> None:
+    _run(package)
+    os.utime(package / "second/kernels/caller.py", ns=(1, 1))
+    blocked = READ_ONLY.format(folder=str(package.parent / "cache"))
+    answer, was_cold, _, talk = _run(package, before=blocked)
+    assert (answer, was_cold) == (21, True)
+    assert "is not writable: compiled kernels go to" in talk

@@ -10,7 +10,7 @@ from marl_sched.cluster.kernels.digest import N_DIGEST_AMOUNTS, N_PLAIN_DIGEST
 from marl_sched.cluster.kernels.placement import MASKED
 from marl_sched.cluster.machines import Machines, build_machines
 from marl_sched.cluster.model import N_FACT_BLOCKS, N_PLAIN_FACTS, N_SHAPES, State
-from marl_sched.cluster.state import EpisodeInput, empty_state, fill_state, grow_state
+from marl_sched.cluster.state import EpisodeInput, empty_state, fill_state, grow_arrays
 from marl_sched.config import Experiment, Zone
 from marl_sched.errors import PlacementError
 
@@ -56,9 +56,14 @@ class ZoneSimulator:
 
     def reset(self, inputs: Sequence[EpisodeInput]) -> None:
         """Start an episode in every replica, one input each."""
+        self.clear()
         self.state = empty_state(self.experiment, self.machines, self.zone_index, inputs)
         fill_state(self.state, self.zone, self.machines, inputs)
         self._until_us = 0
+
+    def clear(self) -> None:
+        """Let go of the state, megabytes of it; until the next `reset` there is none."""
+        vars(self).pop("state", None)
 
     def open_window(self) -> NDArray[np.int64]:
         """Open the next window and return the replicas that need a decision."""
@@ -143,7 +148,10 @@ class ZoneSimulator:
             (rows[:, messages.SEQUENCE], rows[:, messages.FROM], rows[:, messages.TIME])
         )
         counts = np.bincount(rows[:, messages.REPLICA].astype(np.int64), minlength=self.n_replicas)
-        self.state = grow_state(self.state, counts)
+        arrays = self.state._asdict()
+        self.clear()
+        grow_arrays(arrays, counts)
+        self.state = State(**arrays)
         window.deliver_offloads(self.state, rows[order])
 
     def deliver_notices(self, rows: Array) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -201,19 +202,23 @@ def _fill_jobs(state: State, e: int, table: InstanceTable) -> None:
     state.instance_use[e, :n_rows] = table.use
 
 
-def grow_state(state: State, incoming: NDArray[np.int64]) -> State:
-    """Return a state with room for `incoming` (E,) more instances of peers in each replica."""
-    tasks = int((state.zone["n_tasks"] + incoming).max())
-    rows = int((state.zone["n_instances"] + incoming).max())
-    grown = {}
+def grow_arrays(arrays: dict[str, NDArray[Any]], incoming: NDArray[np.int64]) -> None:
+    """Make room for `incoming` (E,) more instances of peers in each replica of a state.
+
+    Args:
+        arrays: Those of a state by name, replaced one by one: whoever holds no other reference to
+            them never has two of everything.
+        incoming: Number of instances by replica.
+    """
+    tasks = int((arrays["zone"]["n_tasks"] + incoming).max())
+    rows = int((arrays["zone"]["n_instances"] + incoming).max())
     for names, needed in ((_GROWN_BY_TASK, tasks), (_GROWN_BY_INSTANCE, rows)):
-        has = getattr(state, names[0]).shape[1]
+        has = arrays[names[0]].shape[1]
         if needed <= has:
             continue
         more = max(needed - has, has // 2)
         for name in names:
-            old = getattr(state, name)
+            old = arrays[name]
             new = np.zeros((old.shape[0], has + more, *old.shape[2:]), old.dtype)
             new[:, :has] = old
-            grown[name] = new
-    return state._replace(**grown)
+            arrays[name] = new

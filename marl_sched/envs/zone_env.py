@@ -250,6 +250,12 @@ class ZoneEnv:
         state = self.simulator.state
         return ZoneSums(state.sums, state.histogram, self._cluster_imbalance)
 
+    def clear(self) -> None:
+        """Let go of the episode, and of what `finish` returned; `reset` or `begin` must follow."""
+        self.simulator.clear()
+        self._credit.reset()
+        self._rows = np.zeros(0, np.int64)
+
     def _take_back_credit(self) -> None:
         if self.simulator.deaths:
             if self._with_rewards:

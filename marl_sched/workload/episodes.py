@@ -1,9 +1,9 @@
 """What one zone's users submit in one episode."""
 
 from marl_sched.config import Experiment, SyntheticWorkload, Zone
+from marl_sched.workload import traces
 from marl_sched.workload.synthetic import draw_synthetic
 from marl_sched.workload.table import InstanceTable
-from marl_sched.workload.traces.episodes import draw_trace
 
 
 def draw_workload(experiment: Experiment, zone: Zone, split: str, episode: int) -> InstanceTable:
@@ -25,5 +25,5 @@ def draw_workload(experiment: Experiment, zone: Zone, split: str, episode: int) 
     workload = experiment.workload
     if isinstance(workload, SyntheticWorkload):
         return draw_synthetic(experiment, workload, zone, split, episode)
-    table, _ = draw_trace(experiment, workload, zone, split, episode)
+    table, _ = traces.draw_trace(experiment, workload, zone, split, episode)
     return table

@@ -1,5 +1,6 @@
 import json
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,40 @@ FOREIGN: dict[str, Callable[[Path], object]] = {
     "objects": lambda path: np.savez(path, header=np.array([{}], dtype=object)),
     "metadata": lambda path: np.savez(path, header=header(metadata=[1])),
 }
+
+
+ARRAYS = {
+    "view": np.arange(2.0 * 5 * 70_000).reshape(2, 70_000, 5)[:, :50_001],
+    "fortran": np.arange(600_000, dtype=np.float32).reshape(3, -1).T,
+    "text": np.array("of the generator"),
+    "empty": np.zeros((0, 3), np.bool_),
+    "number": np.array(7, np.int64),
+}
+
+
+def test_what_is_written_in_pieces_are_the_bytes_of_numpy(tmp_path: Path) -> None:
+    """More than one piece of a view, of a transposed array; and those with nothing to cut."""
+    write_arrays(tmp_path / "ours.npz", "policy", {"a": 1}, ARRAYS)
+    text = np.array(json.dumps(json.loads(str(header(metadata={"a": 1}))), sort_keys=True))
+    np.savez(tmp_path / "numpy.npz", allow_pickle=False, header=text, **ARRAYS)
+    assert (tmp_path / "ours.npz").read_bytes() == (tmp_path / "numpy.npz").read_bytes()
+
+
+def test_writing_a_large_view_takes_little_memory(tmp_path: Path) -> None:
+    view = np.zeros((2, 3 << 20), np.float64)[:, : 2 << 20]
+    tracemalloc.start()
+    try:
+        write_arrays(tmp_path / "large.npz", "zone state", {}, {"view": view})
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < view.nbytes / 4
+
+
+def test_objects_are_refused_on_writing_too(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="w: an array of objects"):
+        write_arrays(tmp_path / "best.npz", "policy", {}, {"w": np.array([{}], dtype=object)})
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", FOREIGN)
