@@ -206,5 +206,7 @@ def figures(marks: Sequence[Marks], hub_cpu_s: float = 0.0) -> dict[str, float]:
         "skew_share": float((slowest - posted).sum(axis=1).mean() / seconds),
         "transport_cpu_share": exchange_cpu_s / cpu_s,
         "hub_cpu_us": 1e6 * hub_cpu_s / len(marks[0].posted),
+        "zone_cpu_us": 1e6
+        * float(np.mean([zone.exchange_cpu_s / len(zone.posted) for zone in marks])),
         "seconds": float(seconds),
     }

@@ -29,6 +29,8 @@ _EXACT = 2.0**53
 _INT32 = 2**31 - 1
 _LARGEST = 1e15
 """Bound of amounts that have no bound of their own."""
+_DUST = 1e-6
+"""How far below zero a sum of floats may be whose parts have been taken off again."""
 _LARGEST_REWARD = 1e12
 _MOST_USE = 1000.0
 """Real use of an instance, over the largest machine's capacity."""
@@ -109,27 +111,23 @@ class OutboxCheck:
 
     def _check_shapes(self, outbox: Outbox, n_replicas: int) -> None:
         n_digest = N_PLAIN_DIGEST + (N_DIGEST_AMOUNTS + N_SHAPES) * self._n_resources
-        expected: dict[str, tuple[int | None, ...]] = {
-            "moments": (n_replicas, self._n_resources, 3),
-            "digests": (n_replicas, n_digest),
-            **{name: (None, len(columns)) for name, columns in self._names.items()},
-        }
-        for name, shape in expected.items():
-            array = getattr(outbox, name)
-            if array is None:
-                continue
-            is_right = len(array.shape) == len(shape) and all(
-                want in (None, has) for want, has in zip(shape, array.shape, strict=True)
-            )
-            if not is_right:
-                raise ExchangeError(f"{name} of shape {array.shape}, expected {shape}")
-            if shape[0] is None and len(array) > self._max_rows:
-                raise ExchangeError(f"{len(array)} {name}, expected at most {self._max_rows}")
+        self._require_shape("moments", outbox.moments, (n_replicas, self._n_resources, 3))
+        if outbox.digests is not None:
+            self._require_shape("digests", outbox.digests, (n_replicas, n_digest))
+        for name, columns in self._names.items():
+            rows = getattr(outbox, name)
+            if rows.ndim != 2 or rows.shape[1] != len(columns):
+                self._require_shape(name, rows, (None, len(columns)))
+            if len(rows) > self._max_rows:
+                raise ExchangeError(f"{len(rows)} {name}, expected at most {self._max_rows}")
+
+    def _require_shape(self, name: str, array: Array, shape: tuple[int | None, ...]) -> None:
+        if array.shape != shape:
+            raise ExchangeError(f"{name} of shape {array.shape}, expected {shape}")
 
     def _check_amounts(self, name: str, array: NDArray[Any]) -> None:
-        is_right = (array >= 0.0) & (array <= _LARGEST)  # false for NaN
-        if not is_right.all():
-            value = array[~is_right][0]
+        if not (array.min() >= -_DUST and array.max() <= _LARGEST):  # so it is if one is NaN
+            value = array[~((array >= -_DUST) & (array <= _LARGEST))][0]
             raise ExchangeError(f"{name} hold {value:g}, expected 0 to {_LARGEST:g}")
 
     def _check_rows(self, name: str, rows: Array, zone: int, place: Place) -> None:
@@ -153,8 +151,8 @@ class OutboxCheck:
             )
 
     def _bounds(self, name: str, zone: int, place: Place) -> tuple[Array, Array]:
-        """Return the lowest and highest value of each column, here and now."""
-        low, high = (bound.copy() for bound in self._lasting[name])
+        """Return the lowest and highest value of each column, here and now: until the next call."""
+        low, high = self._lasting[name]
         high[m.REPLICA] = place.n_replicas - 1
         low[m.FROM] = high[m.FROM] = zone
         low[m.TIME], high[m.TIME] = place.from_us, place.to_us

@@ -4,36 +4,48 @@
         |                                          |
     ExchangeHub  -->  Meeting of this attempt  <-- Hello, Post, Leave
 
+One thread serves all streams, as tasks of an event loop: who posts last completes the exchange, and
+all are answered without a hand-over between threads. What others call waits for that thread.
+
 A call that cannot say which member it is gets no reason, only a refusal; the log has it. A member
 that breaks the rules is told why, and lost.
 """
 
+import asyncio
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
 
 import grpc
+import grpc.aio
 from google.protobuf.message import DecodeError
 
 from federation.exchange_meeting import HubLimits, Meeting
 from marl_sched.config import Experiment
 from marl_sched.errors import ExchangeError, MarlSchedError, SecurityError
-from zones.deadlines import Deadlines
-from zones.exchange_codec import MAX_FRAME_BYTES
+from zones.exchange_codec import MAX_FRAME_BYTES, STEADY_WINDOW
 from zones.proto import exchange_pb2 as pb
 from zones.records import Invitation
 
 _logger = logging.getLogger(__name__)
 
 ZoneOf = Callable[[bytes], str]
+Watch = Callable[[str, bytes], None]
+_T = TypeVar("_T")
+_Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["Exchange"]
 _MAX_HELLO_BYTES = 4096
 _STOP_S = 0.5
 """What zones are given to hear that it is over."""
 _NOTE_S = 1.0
+_ANSWER_S = 60.0
+"""Longest wait for the thread of the streams, which itself waits for nothing."""
+_MAX_VIEWS = 1000
+"""Most views between two posts: who sends more wants to keep the hub busy."""
 _REFUSED = "not invited to the exchange"
 
 
@@ -58,41 +70,43 @@ class ExchangeHub:
             limits: Bounds of what zones may do.
             public_address: HOST:PORT that zones are told; None: where it listens.
             zone_of: Returns the zone of a caller's certificate, in PEM, or raises SecurityError; a
-                caller can be no other. None: callers show none.
+                caller can be no other. Empty: the caller may be any that it has the token of.
+                None: callers show none.
 
         Raises:
             ExchangeError: The address cannot be listened on.
         """
         self._experiment = experiment
         self._zone_of = zone_of
+        self.watch: Watch | None = None
+        """Given what zones send as views, unchecked; it must not wait."""
         self._limits = limits or HubLimits()
         self._meeting: Meeting | None = None
-        self._deadlines = Deadlines()
         self._n_refused, self._next_note_s = 0, 0.0
-        n_streams = 2 * len(experiment.zones) + 4
-        self._pool = ThreadPoolExecutor(n_streams, thread_name_prefix="exchange")
-        self._server = grpc.server(
-            self._pool, options=_options(self._limits), maximum_concurrent_rpcs=n_streams
-        )
-        # Frames come and go as bytes: what is no message is to be named, not logged by gRPC.
-        handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(
-            self._meet
-        )
-        self._server.add_generic_rpc_handlers(
-            [grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Meet": handler})]
-        )
+        self._max_zones = 2 * max(len(experiment.zones), self._limits.min_zones)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="exchange", daemon=True)
+        self._thread.start()
         try:
-            port = (
-                self._server.add_insecure_port(address)
-                if credentials is None
-                else self._server.add_secure_port(address, credentials)
-            )
+            port = self._wait_for(self._serve(address, credentials))
         except RuntimeError as error:
-            self._deadlines.close()
+            self._stop_loop()
             raise ExchangeError(f"{address}: the exchange cannot listen there: {error}") from None
         self.address = public_address or f"{address.rpartition(':')[0]}:{port}"
         """HOST:PORT that zones are told."""
-        self._server.start()
+
+    def use(self, experiment: Experiment) -> None:
+        """Serve the zones of another experiment from the next attempt on.
+
+        Raises:
+            ExchangeError: They are too many for the streams that this hub was made for.
+        """
+        if len(experiment.zones) > self._max_zones:
+            raise ExchangeError(
+                f"{len(experiment.zones)} zones, expected at most {self._max_zones} in a run that "
+                f"began with {len(self._experiment.zones)}; end it and go on with --resume"
+            )
+        self._experiment = experiment
 
     def open(
         self, members: Sequence[str], round_number: int, attempt: int
@@ -101,30 +115,25 @@ class ExchangeHub:
 
         Zones of earlier attempts are refused from now on; those still here are sent away.
         """
-        self._end("a new attempt has begun")
-        self._meeting = Meeting(self._experiment, members, round_number, attempt, self._limits)
-        tokens = self._meeting.tokens
-        return {zone: Invitation(self.address, token) for zone, token in tokens.items()}
+        return self._wait_for(self._open(members, round_number, attempt))
 
     def abort(self, reason: str) -> None:
         """Make the attempt void: every zone that waits or posts is told."""
-        if self._meeting is not None:
-            self._meeting.abort(reason)
+        self._wait_for(self._abort(reason))
 
     def lost(self) -> dict[str, str]:
         """Return why, by zone that was lost in this attempt."""
-        return {} if self._meeting is None else self._meeting.lost
+        return self._wait_for(self._lost())
+
+    def measured(self) -> dict[str, dict[str, float]]:
+        """Return waits and bytes of this attempt, by zone."""
+        return self._wait_for(self._measured())
 
     def close(self) -> None:
         """Tell the zones that it is over and stop listening."""
-        self._end("the exchange is closed")
-        self._server.stop(_STOP_S).wait()
-        self._deadlines.close()
-        self._pool.shutdown()
-
-    def _end(self, reason: str) -> None:
-        if self._meeting is not None:
-            self._meeting.end(reason)
+        if not self._loop.is_closed():
+            self._wait_for(self._stop())
+            self._stop_loop()
 
     def __enter__(self) -> "ExchangeHub":
         """Return the hub."""
@@ -134,30 +143,96 @@ class ExchangeHub:
         """Close it."""
         self.close()
 
-    def _meet(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        """Serve one stream, in a thread of its own, from Hello to its end."""
+    def _wait_for(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Let the event loop do something, or do it here once that is over."""
+        if self._loop.is_closed():
+            return asyncio.run(work)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_ANSWER_S)
+
+    def _stop_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _serve(self, address: str, credentials: grpc.ServerCredentials | None) -> int:
+        """Listen and return the port.
+
+        Raises:
+            RuntimeError: The address cannot be listened on.
+        """
+        self._server = grpc.aio.server(
+            options=_options(self._limits), maximum_concurrent_rpcs=self._max_zones + 4
+        )
+        # Frames come and go as bytes: what is no message is to be named, not logged by gRPC.
+        handler: Any = grpc.stream_stream_rpc_method_handler(self._meet)
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(_SERVICE.full_name, {"Meet": handler})]
+        )
+        port = (
+            self._server.add_insecure_port(address)
+            if credentials is None
+            else self._server.add_secure_port(address, credentials)
+        )
+        await self._server.start()
+        return int(port)
+
+    async def _open(
+        self, members: Sequence[str], round_number: int, attempt: int
+    ) -> dict[str, Invitation]:
+        self._end("a new attempt has begun")
+        self._meeting = Meeting(self._experiment, members, round_number, attempt, self._limits)
+        tokens = self._meeting.tokens
+        return {zone: Invitation(self.address, token) for zone, token in tokens.items()}
+
+    async def _abort(self, reason: str) -> None:
+        if self._meeting is not None:
+            self._meeting.abort(reason)
+
+    async def _lost(self) -> dict[str, str]:
+        return {} if self._meeting is None else self._meeting.lost
+
+    async def _measured(self) -> dict[str, dict[str, float]]:
+        return {} if self._meeting is None else self._meeting.measured()
+
+    async def _stop(self) -> None:
+        self._end("the exchange is closed")
+        await self._server.stop(_STOP_S)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=_STOP_S)
+
+    def _end(self, reason: str) -> None:
+        if self._meeting is not None:
+            self._meeting.end(reason)
+
+    async def _meet(self, _: AsyncIterator[bytes], context: _Context) -> None:
+        """Serve one stream from Hello to its end."""
         meeting = self._meeting
+
+        def late() -> None:
+            within_s = self._limits.hello_s
+            self._note_refusal(context.peer(), ExchangeError(f"no hello for {within_s:g} s"))
+
         try:
             if meeting is None:
                 raise ExchangeError("there is no attempt under way")
-            with self._deadlines.within(self._limits.hello_s, context.cancel):
-                hello = _hello(next(frames, b""))
+            hello = _hello(await _frame_within(self._limits.hello_s, context, late))
             self._require_identity(hello.zone, context)
             meeting.admit(hello)
             zone = hello.zone
         except (ExchangeError, SecurityError) as error:
             self._note_refusal(context.peer(), error)
-            context.abort(grpc.StatusCode.PERMISSION_DENIED, _REFUSED)
-        if not context.add_callback(lambda: meeting.lose(zone, "its stream broke")):
-            meeting.lose(zone, "its stream broke")
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, _REFUSED)
         try:
-            yield from self._answers(meeting, zone, frames, context)
+            await self._answer(meeting, zone, context)
         except ExchangeError as error:
             meeting.lose(zone, str(error))
-            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        finally:
+            meeting.lose(zone, "its stream broke")  # unless it has left, or is lost already
 
-    def _require_identity(self, zone: str, context: grpc.ServicerContext) -> None:
-        """Check that a caller is the zone that its certificate is of.
+    def _require_identity(self, zone: str, context: _Context) -> None:
+        """Check that a caller is the zone that its certificate is of, if it is of one.
 
         Raises:
             SecurityError: It is not.
@@ -169,7 +244,7 @@ class ExchangeHub:
         if not shown:
             raise SecurityError("the caller shows no certificate, expected a zone's")
         owner = self._zone_of(shown[0])
-        if owner != zone:
+        if owner and owner != zone:  # a free key's zone is the one whose token it was given
             raise SecurityError(f"the certificate of {owner} comes as {zone!r}")
 
     def _note_refusal(self, peer: str, reason: MarlSchedError) -> None:
@@ -180,29 +255,77 @@ class ExchangeHub:
             _logger.warning("%s was refused (call %d): %s", peer, self._n_refused, reason)
             self._next_note_s = now + _NOTE_S
 
-    def _answers(
-        self, meeting: Meeting, zone: str, frames: Iterator[bytes], context: grpc.ServicerContext
-    ) -> Iterator[bytes]:
+    async def _answer(self, meeting: Meeting, zone: str, context: _Context) -> None:
         """Answer what a member sends, until it leaves."""
+        take_s = self._limits.take_s
 
         def give_up() -> None:
-            meeting.lose(zone, f"took no answer, or did not leave, for {self._limits.take_s:g} s")
-            context.cancel()
+            meeting.lose(zone, f"took no answer, or did not leave, for {take_s:g} s")
 
         answer = meeting.welcome()
         while True:
-            # The bound holds until the answer is taken; of the last one, until the zone has left.
-            with self._deadlines.within(self._limits.take_s, give_up):
-                yield answer.SerializeToString()
-                message = _parsed(next(frames, b"")) if answer.HasField("aborted") else None
-            message = message or _parsed(next(frames, b""))
+            is_last = meeting.is_void
+            try:
+                meeting.count(zone, len(answer))
+                async with asyncio.timeout(take_s):
+                    await context.write(answer)
+            except TimeoutError:
+                give_up()
+                raise asyncio.CancelledError from None  # a status would wait behind the answer
+            message = await self._next(meeting, zone, context, give_up if is_last else None)
             kind = message.WhichOneof("kind")
             if kind == "leave":
                 meeting.leave(zone)
                 return
             if kind != "post":
                 raise ExchangeError(f"a message of kind {kind}, expected post or leave")
-            answer = meeting.exchange(zone, message.post)
+            answer = await meeting.exchange(zone, message.post)
+
+    async def _next(
+        self, meeting: Meeting, zone: str, context: _Context, give_up: Callable[[], None] | None
+    ) -> pb.FromZone:
+        """Return a member's next message that wants an answer, or ends the stream.
+
+        Raises:
+            CancelledError: It had to come within a bound and did not; `give_up` was called.
+        """
+        end = self._loop.time() + self._limits.take_s
+        for _ in range(_MAX_VIEWS):
+            if give_up is None:
+                frame = _frame(await context.read())
+            else:
+                frame = await _frame_within(end - self._loop.time(), context, give_up)
+            meeting.count(zone, len(frame))
+            message = _parsed(frame)
+            if not message.HasField("view"):
+                return message
+            if self.watch is not None:
+                self.watch(zone, message.view.json)
+        raise ExchangeError(f"{_MAX_VIEWS} views in a row")
+
+
+async def _frame_within(seconds: float, context: _Context, give_up: Callable[[], object]) -> bytes:
+    """Return the next frame of a stream, empty at its end; a caller that is late is hung up on.
+
+    A read that has begun is never cancelled, since gRPC's core still holds its place: it ends with
+    its call.
+
+    Raises:
+        CancelledError: There was none in time; `give_up` was called.
+    """
+    reading = asyncio.ensure_future(context.read())
+    reading.add_done_callback(lambda read: read.cancelled() or read.exception())
+    await asyncio.wait({reading}, timeout=seconds)
+    if reading.done():
+        return _frame(reading.result())
+    give_up()
+    with suppress(grpc.aio.AbortError):
+        await context.abort(grpc.StatusCode.CANCELLED, "too late")
+    raise asyncio.CancelledError
+
+
+def _frame(read: Any) -> bytes:
+    return b"" if read is grpc.aio.EOF else read
 
 
 def _hello(frame: bytes) -> pb.Hello:
@@ -239,6 +362,7 @@ def _options(limits: HubLimits) -> list[tuple[str, int]]:
         ("grpc.so_reuseport", 0),  # a second hub on one port is an error
         ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
         ("grpc.max_send_message_length", -1),  # of several zones' frames
+        *STEADY_WINDOW,
         ("grpc.keepalive_time_ms", keepalive_ms),
         ("grpc.keepalive_timeout_ms", keepalive_ms),
         ("grpc.http2.ping_timeout_ms", keepalive_ms),  # the one that counts; else a minute

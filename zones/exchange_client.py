@@ -10,7 +10,12 @@ import grpc
 from marl_sched.cluster.exchange import Outbox
 from marl_sched.errors import ExchangeAborted, ExchangeError
 from zones.deadlines import Deadlines
-from zones.exchange_codec import MAX_FRAME_BYTES, pack_outbox, unpack_outbox
+from zones.exchange_codec import (
+    MAX_FRAME_BYTES,
+    STEADY_WINDOW,
+    pack_outbox,
+    unpack_collected,
+)
 from zones.proto import exchange_pb2 as pb
 from zones.proto.exchange_pb2_grpc import ExchangeStub
 from zones.records import Invitation
@@ -112,16 +117,23 @@ class RemoteExchange:
         if zone != self._zone or self._posted_step != step:
             raise ExchangeError(f"zone {zone}, step {step}: not posted, or not {self._zone}")
         collected = self._joined().receive(self._timeout_s, f"step {step}").collected
-        outboxes = [unpack_outbox(message, step) for message in collected.outboxes]
-        names = tuple(outbox.zone for outbox in outboxes)
-        if (collected.number, collected.step, names) != (self._n_posted, step, self._members):
+        if (collected.number, collected.step) != (self._n_posted, step):
             raise ExchangeError(
-                f"step {step}: the exchange answers with step {collected.step} of "
-                f"{', '.join(names)}, expected {', '.join(self._members)}"
+                f"step {step}: the exchange answers with number {collected.number}, step "
+                f"{collected.step}, expected number {self._n_posted}"
             )
+        try:
+            outboxes = unpack_collected(collected, self._members)
+        except ExchangeError as error:
+            raise ExchangeError(f"step {step}: the exchange answers with {error}") from None
         self._n_posted += 1
         self._posted_step = None
         return outboxes
+
+    def show(self, view: bytes) -> None:
+        """Send a view of the zone, as JSON; to nobody, where no exchange is joined."""
+        if self._stream is not None:
+            self._stream.send(pb.FromZone(view=pb.View(json=view)))
 
     def _joined(self) -> "_Stream":
         if self._stream is None:
@@ -212,6 +224,8 @@ def _options(n_members: int) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", MAX_FRAME_BYTES),
         # An answer holds what several zones sent.
         ("grpc.max_receive_message_length", n_members * MAX_FRAME_BYTES),
+        *STEADY_WINDOW,
+        ("grpc.enable_retries", 0),  # a stream that broke is a zone that is lost
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_MS),
         ("grpc.http2.ping_timeout_ms", _KEEPALIVE_MS),  # the one that counts; else a minute

@@ -240,7 +240,7 @@ def test_notice_and_settlement_out_of_bounds_are_refused(box: Outbox, expected: 
         ("moments", np.zeros((E, R + 1, 3)), "moments of shape"),
         ("moments", np.zeros((E, R)), "moments of shape"),
         ("moments", np.full((E, R, 3), np.nan), "moments hold nan"),
-        ("moments", np.full((E, R, 3), -1.0), "moments hold -1"),
+        ("moments", np.full((E, R, 3), -1e-5), "moments hold -1e-05"),
         ("digests", np.zeros((E, 5)), "digests of shape"),
         ("digests", np.zeros((E - 1, 22)), "digests of shape"),
         ("digests", np.full((E, 22), np.inf), "digests hold inf"),
@@ -254,6 +254,11 @@ def test_notice_and_settlement_out_of_bounds_are_refused(box: Outbox, expected: 
 )
 def test_part_of_another_shape_is_refused(part: str, array: np.ndarray, expected: str) -> None:
     assert re.search(expected, Hub().refusal(outbox("a", STEP, **{part: array})))
+
+
+def test_dust_of_sums_below_zero_is_no_offence() -> None:
+    dust = {"moments": np.full((E, R, 3), -4e-16), "digests": np.full((E, 22), -4e-16)}
+    assert Hub().take(outbox("a", STEP, **dust)).check is not None
 
 
 def test_outbox_of_another_zone_is_refused() -> None:

@@ -38,7 +38,7 @@ def quick() -> Iterator[ExchangeHub]:
 
 @pytest.fixture
 def impatient() -> Iterator[ExchangeHub]:
-    limits = HubLimits(hello_s=0.3)
+    limits = HubLimits(hello_s=0.3, min_zones=0)
     with ExchangeHub(three_zones(), "127.0.0.1:0", limits=limits) as hub:
         yield hub
 
@@ -323,3 +323,26 @@ def test_plan_knows_the_window_of_every_step() -> None:
         (115 * second, 120 * second),
         (120 * second, 120 * second),
     ]
+
+
+def test_zones_of_another_experiment_meet_in_the_next_attempt(hub: ExchangeHub) -> None:
+    assert still_works(hub, meet(hub))
+    first = three_zones().zones[0]
+    names = ("a", "b")
+    zones = [first.model_copy(update={"name": name}) for name in names]
+    hub.use(three_zones().model_copy(update={"zones": zones}))
+    invitations = hub.open(names, 2, 1)
+    assert sorted(invitations) == ["a", "b"]
+    found = {name: RemoteExchange(name, timeout_s=20.0) for name in names}
+    for name, exchange in found.items():
+        exchange.join(invitations[name], 2, 1, names)
+        exchange.leave()
+    assert not hub.lost()
+
+
+def test_more_zones_than_the_hub_has_room_for_are_refused(hub: ExchangeHub) -> None:
+    first = three_zones().zones[0]
+    zones = [first.model_copy(update={"name": f"zone_{number}"}) for number in range(129)]
+    with pytest.raises(ExchangeError, match="129 zones, expected at most 128 in a run that began"):
+        hub.use(three_zones().model_copy(update={"zones": zones}))
+    assert still_works(hub, meet(hub))

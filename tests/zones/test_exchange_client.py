@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from zones.exchange_codec import (
     pack_array,
     pack_outbox,
     unpack_array,
+    unpack_collected,
     unpack_outbox,
 )
 from zones.proto import exchange_pb2 as pb
@@ -78,6 +80,77 @@ def test_outbox_without_a_part_is_refused() -> None:
     message.ClearField("moments")
     with pytest.raises(ExchangeError, match="zone a, step 3: no moments"):
         unpack_outbox(message, 3)
+
+
+def collected(**changes: Any) -> pb.Collected:
+    """What three zones without rows have posted; the second has sent no digest."""
+    parts: dict[str, Any] = {
+        "moments": pb.Array(shape=[E, 2, 3], values=bytes(3 * E * 2 * 3 * 8)),
+        "with_digests": [0, 2],
+        "digests": pb.Array(shape=[E, 5], values=bytes(2 * E * 5 * 8)),
+        "offloads": pb.Rows(n_columns=26),
+        "notices": pb.Rows(n_columns=7),
+        "settlements": pb.Rows(n_columns=8, counts=[1, 0, 2], values=bytes(3 * 8 * 8)),
+    }
+    return pb.Collected(number=3, step=3, **{**parts, **changes})
+
+
+def test_collected_parts_go_to_the_zones_that_sent_them() -> None:
+    boxes = unpack_collected(collected(), NAMES)
+    assert [box.zone for box in boxes] == list(NAMES)
+    assert [None if box.digests is None else box.digests.shape for box in boxes] == [
+        (E, 5),
+        None,
+        (E, 5),
+    ]
+    assert [box.settlements.shape for box in boxes] == [(1, 8), (0, 8), (2, 8)]
+    assert {box.moments.shape for box in boxes} == {(E, 2, 3)}
+    assert {box.offloads.shape for box in boxes} == {(0, 26)}
+
+
+GARBAGE: dict[str, tuple[pb.Collected, str]] = {
+    "moments of too few": (
+        collected(moments=pb.Array(shape=[E, 2, 3], values=bytes(2 * E * 2 * 3 * 8))),
+        "192 bytes for 3 arrays of shape",
+    ),
+    "no moments": (collected(moments=None), "0 bytes for 3 arrays of shape"),
+    "many axes": (
+        collected(moments=pb.Array(shape=[1] * 100_000, values=bytes(24))),
+        "24 bytes for 3 arrays of shape",
+    ),
+    "digests of nobody": (collected(with_digests=[0, 3]), r"digests of zones \[0, 3\]"),
+    "digests twice": (collected(with_digests=[0, 0]), r"digests of zones \[0, 0\]"),
+    "digests in another order": (collected(with_digests=[2, 0]), r"digests of zones \[2, 0\]"),
+    "a million digests": (collected(with_digests=[0] * 1_000_000), "digests of zones"),
+    "too few digests": (collected(with_digests=[0, 1, 2]), "160 bytes for 3 arrays"),
+    "counts of too few": (
+        collected(notices=pb.Rows(n_columns=7, counts=[1, 1], values=bytes(2 * 7 * 8))),
+        "112 bytes for rows of 7 columns of 2 zones",
+    ),
+    "counts of too many": (
+        collected(notices=pb.Rows(n_columns=7, counts=[1] * 9, values=bytes(3 * 7 * 8))),
+        "168 bytes for rows of 7 columns of 4 zones",
+    ),
+    "huge counts": (
+        collected(notices=pb.Rows(n_columns=7, counts=[2**32 - 1] * 3, values=bytes(56))),
+        "56 bytes for rows of 7 columns of 3 zones",
+    ),
+    "rows without counts": (
+        collected(notices=pb.Rows(n_columns=7, values=bytes(56))),
+        "56 bytes for rows of 7 columns of 0 zones",
+    ),
+    "huge rows": (
+        collected(notices=pb.Rows(n_columns=2**32 - 1)),
+        "0 bytes for rows of 4294967295 columns of 0 zones",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_answer_that_no_hub_by_the_rules_gives_is_an_error(name: str) -> None:
+    message, expected = GARBAGE[name]
+    with pytest.raises(ExchangeError, match=expected):
+        unpack_collected(message, NAMES)
 
 
 def test_outbox_without_digest_has_none() -> None:
@@ -144,7 +217,8 @@ def test_posts_and_collects_take_turns(hub: ExchangeHub) -> None:
 
 
 def test_outbox_beyond_the_largest_frame_is_not_sent(hub: ExchangeHub) -> None:
-    remote = meet(hub)["a"]
+    members = meet(hub)  # all are kept: one that is collected is lost
+    remote = members["a"]
     many = np.zeros((MAX_FRAME_BYTES // 8, 1))
     with pytest.raises(ExchangeError, match=r"zone a, step 0: an outbox of \d+ bytes, expected"):
         remote.post(outbox("a", 0, offloads=many))
@@ -217,7 +291,8 @@ def test_closed_hub_ends_the_wait(hub: ExchangeHub) -> None:
 
 
 def test_leaving_twice_or_before_joining_is_nothing(hub: ExchangeHub) -> None:
-    remote = meet(hub)["a"]
+    members = meet(hub)  # all are kept: one that is collected is lost
+    remote = members["a"]
     remote.leave()
     remote.leave()
     RemoteExchange("a").leave()

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1azones/proto/exchange.proto\x12\x13marl_sched.exchange\"\x97\x01\n\x08\x46romZone\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.marl_sched.exchange.HelloH\x00\x12)\n\x04post\x18\x02 \x01(\x0b\x32\x19.marl_sched.exchange.PostH\x00\x12+\n\x05leave\x18\x03 \x01(\x0b\x32\x1a.marl_sched.exchange.LeaveH\x00\x42\x06\n\x04kind\"\xa8\x01\n\x07\x46romHub\x12/\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.marl_sched.exchange.WelcomeH\x00\x12\x33\n\tcollected\x18\x02 \x01(\x0b\x32\x1e.marl_sched.exchange.CollectedH\x00\x12/\n\x07\x61\x62orted\x18\x03 \x01(\x0b\x32\x1c.marl_sched.exchange.AbortedH\x00\x42\x06\n\x04kind\"D\n\x05Hello\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05token\x18\x04 \x01(\x0c\"\x1a\n\x07Welcome\x12\x0f\n\x07members\x18\x01 \x03(\t\"Q\n\x04Post\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\r\x12+\n\x06outbox\x18\x03 \x01(\x0b\x32\x1b.marl_sched.exchange.Outbox\"X\n\tCollected\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\r\x12-\n\x08outboxes\x18\x03 \x03(\x0b\x32\x1b.marl_sched.exchange.Outbox\"\x07\n\x05Leave\"\x19\n\x07\x41\x62orted\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x8d\x02\n\x06Outbox\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12,\n\x08offloads\x18\x02 \x01(\x0b\x32\x1a.marl_sched.exchange.Array\x12+\n\x07notices\x18\x03 \x01(\x0b\x32\x1a.marl_sched.exchange.Array\x12/\n\x0bsettlements\x18\x04 \x01(\x0b\x32\x1a.marl_sched.exchange.Array\x12\x30\n\x07\x64igests\x18\x05 \x01(\x0b\x32\x1a.marl_sched.exchange.ArrayH\x00\x88\x01\x01\x12+\n\x07moments\x18\x06 \x01(\x0b\x32\x1a.marl_sched.exchange.ArrayB\n\n\x08_digests\"&\n\x05\x41rray\x12\r\n\x05shape\x18\x01 \x03(\r\x12\x0e\n\x06values\x18\x02 \x01(\x0c\x32S\n\x08\x45xchange\x12G\n\x04Meet\x12\x1d.marl_sched.exchange.FromZone\x1a\x1c.marl_sched.exchange.FromHub(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1azones/proto/exchange.proto\x12\x13marl_sched.exchange\"\xc2\x01\n\x08\x46romZone\x12+\n\x05hello\x18\x01 \x01(\x0b\x32\x1a.marl_sched.exchange.HelloH\x00\x12)\n\x04post\x18\x02 \x01(\x0b\x32\x19.marl_sched.exchange.PostH\x00\x12+\n\x05leave\x18\x03 \x01(\x0b\x32\x1a.marl_sched.exchange.LeaveH\x00\x12)\n\x04view\x18\x04 \x01(\x0b\x32\x19.marl_sched.exchange.ViewH\x00\x42\x06\n\x04kind\"\xa8\x01\n\x07\x46romHub\x12/\n\x07welcome\x18\x01 \x01(\x0b\x32\x1c.marl_sched.exchange.WelcomeH\x00\x12\x33\n\tcollected\x18\x02 \x01(\x0b\x32\x1e.marl_sched.exchange.CollectedH\x00\x12/\n\x07\x61\x62orted\x18\x03 \x01(\x0b\x32\x1c.marl_sched.exchange.AbortedH\x00\x42\x06\n\x04kind\"D\n\x05Hello\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\r\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\x12\r\n\x05token\x18\x04 \x01(\x0c\"\x1a\n\x07Welcome\x12\x0f\n\x07members\x18\x01 \x03(\t\"Q\n\x04Post\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\r\x12+\n\x06outbox\x18\x03 \x01(\x0b\x32\x1b.marl_sched.exchange.Outbox\"\xa2\x02\n\tCollected\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12\x0c\n\x04step\x18\x02 \x01(\r\x12+\n\x07moments\x18\x03 \x01(\x0b\x32\x1a.marl_sched.exchange.Array\x12\x14\n\x0cwith_digests\x18\x04 \x03(\r\x12+\n\x07\x64igests\x18\x05 \x01(\x0b\x32\x1a.marl_sched.exchange.Array\x12+\n\x08offloads\x18\x06 \x01(\x0b\x32\x19.marl_sched.exchange.Rows\x12*\n\x07notices\x18\x07 \x01(\x0b\x32\x19.marl_sched.exchange.Rows\x12.\n\x0bsettlements\x18\x08 \x01(\x0b\x32\x19.marl_sched.exchange.Rows\"9\n\x04Rows\x12\x11\n\tn_columns\x18\x01 \x01(\r\x12\x0e\n\x06\x63ounts\x18\x02 \x03(\r\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"\x07\n\x05Leave\"\x14\n\x04View\x12\x0c\n\x04json\x18\x01 \x01(\x0c\"\x19\n\x07\x41\x62orted\x12\x0e\n\x06reason\x18\x01 \x01(\t\"\x8d\x02\n\x06Outbox\x12\x0c\n\x04zone\x18\x01 \x01(\t\x12,\n\x08offloads\x18\x02 \x01(\x0b\x32\x1a.marl_sched.exchange.Array\x12+\n\x07notices\x18\x03 \x01(\x0b\x32\x1a.marl_sched.exchange.Array\x12/\n\x0bsettlements\x18\x04 \x01(\x0b\x32\x1a.marl_sched.exchange.Array\x12\x30\n\x07\x64igests\x18\x05 \x01(\x0b\x32\x1a.marl_sched.exchange.ArrayH\x00\x88\x01\x01\x12+\n\x07moments\x18\x06 \x01(\x0b\x32\x1a.marl_sched.exchange.ArrayB\n\n\x08_digests\"&\n\x05\x41rray\x12\r\n\x05shape\x18\x01 \x03(\r\x12\x0e\n\x06values\x18\x02 \x01(\x0c\x32S\n\x08\x45xchange\x12G\n\x04Meet\x12\x1d.marl_sched.exchange.FromZone\x1a\x1c.marl_sched.exchange.FromHub(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,25 +32,29 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'zones.proto.exchange_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_FROMZONE']._serialized_start=52
-  _globals['_FROMZONE']._serialized_end=203
-  _globals['_FROMHUB']._serialized_start=206
-  _globals['_FROMHUB']._serialized_end=374
-  _globals['_HELLO']._serialized_start=376
-  _globals['_HELLO']._serialized_end=444
-  _globals['_WELCOME']._serialized_start=446
-  _globals['_WELCOME']._serialized_end=472
-  _globals['_POST']._serialized_start=474
-  _globals['_POST']._serialized_end=555
-  _globals['_COLLECTED']._serialized_start=557
-  _globals['_COLLECTED']._serialized_end=645
-  _globals['_LEAVE']._serialized_start=647
-  _globals['_LEAVE']._serialized_end=654
-  _globals['_ABORTED']._serialized_start=656
-  _globals['_ABORTED']._serialized_end=681
-  _globals['_OUTBOX']._serialized_start=684
-  _globals['_OUTBOX']._serialized_end=953
-  _globals['_ARRAY']._serialized_start=955
-  _globals['_ARRAY']._serialized_end=993
-  _globals['_EXCHANGE']._serialized_start=995
-  _globals['_EXCHANGE']._serialized_end=1078
+  _globals['_FROMZONE']._serialized_end=246
+  _globals['_FROMHUB']._serialized_start=249
+  _globals['_FROMHUB']._serialized_end=417
+  _globals['_HELLO']._serialized_start=419
+  _globals['_HELLO']._serialized_end=487
+  _globals['_WELCOME']._serialized_start=489
+  _globals['_WELCOME']._serialized_end=515
+  _globals['_POST']._serialized_start=517
+  _globals['_POST']._serialized_end=598
+  _globals['_COLLECTED']._serialized_start=601
+  _globals['_COLLECTED']._serialized_end=891
+  _globals['_ROWS']._serialized_start=893
+  _globals['_ROWS']._serialized_end=950
+  _globals['_LEAVE']._serialized_start=952
+  _globals['_LEAVE']._serialized_end=959
+  _globals['_VIEW']._serialized_start=961
+  _globals['_VIEW']._serialized_end=981
+  _globals['_ABORTED']._serialized_start=983
+  _globals['_ABORTED']._serialized_end=1008
+  _globals['_OUTBOX']._serialized_start=1011
+  _globals['_OUTBOX']._serialized_end=1280
+  _globals['_ARRAY']._serialized_start=1282
+  _globals['_ARRAY']._serialized_end=1320
+  _globals['_EXCHANGE']._serialized_start=1322
+  _globals['_EXCHANGE']._serialized_end=1405
 # @@protoc_insertion_point(module_scope)

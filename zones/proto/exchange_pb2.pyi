@@ -7,14 +7,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FromZone(_message.Message):
-    __slots__ = ("hello", "post", "leave")
+    __slots__ = ("hello", "post", "leave", "view")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     POST_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     post: Post
     leave: Leave
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., post: _Optional[_Union[Post, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ...) -> None: ...
+    view: View
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., post: _Optional[_Union[Post, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., view: _Optional[_Union[View, _Mapping]] = ...) -> None: ...
 
 class FromHub(_message.Message):
     __slots__ = ("welcome", "collected", "aborted")
@@ -55,18 +57,44 @@ class Post(_message.Message):
     def __init__(self, number: _Optional[int] = ..., step: _Optional[int] = ..., outbox: _Optional[_Union[Outbox, _Mapping]] = ...) -> None: ...
 
 class Collected(_message.Message):
-    __slots__ = ("number", "step", "outboxes")
+    __slots__ = ("number", "step", "moments", "with_digests", "digests", "offloads", "notices", "settlements")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
-    OUTBOXES_FIELD_NUMBER: _ClassVar[int]
+    MOMENTS_FIELD_NUMBER: _ClassVar[int]
+    WITH_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    OFFLOADS_FIELD_NUMBER: _ClassVar[int]
+    NOTICES_FIELD_NUMBER: _ClassVar[int]
+    SETTLEMENTS_FIELD_NUMBER: _ClassVar[int]
     number: int
     step: int
-    outboxes: _containers.RepeatedCompositeFieldContainer[Outbox]
-    def __init__(self, number: _Optional[int] = ..., step: _Optional[int] = ..., outboxes: _Optional[_Iterable[_Union[Outbox, _Mapping]]] = ...) -> None: ...
+    moments: Array
+    with_digests: _containers.RepeatedScalarFieldContainer[int]
+    digests: Array
+    offloads: Rows
+    notices: Rows
+    settlements: Rows
+    def __init__(self, number: _Optional[int] = ..., step: _Optional[int] = ..., moments: _Optional[_Union[Array, _Mapping]] = ..., with_digests: _Optional[_Iterable[int]] = ..., digests: _Optional[_Union[Array, _Mapping]] = ..., offloads: _Optional[_Union[Rows, _Mapping]] = ..., notices: _Optional[_Union[Rows, _Mapping]] = ..., settlements: _Optional[_Union[Rows, _Mapping]] = ...) -> None: ...
+
+class Rows(_message.Message):
+    __slots__ = ("n_columns", "counts", "values")
+    N_COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    n_columns: int
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    values: bytes
+    def __init__(self, n_columns: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., values: _Optional[bytes] = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class View(_message.Message):
+    __slots__ = ("json",)
+    JSON_FIELD_NUMBER: _ClassVar[int]
+    json: bytes
+    def __init__(self, json: _Optional[bytes] = ...) -> None: ...
 
 class Aborted(_message.Message):
     __slots__ = ("reason",)
