@@ -125,7 +125,9 @@ class AssignmentStore:
             is_ours = content["format"] == _FORMAT and _RUN.fullmatch(run) is not None
             if not is_ours or re.fullmatch(NAME_PATTERN, zone) is None:
                 return None
-            return Told(run, zone, epoch, load_config(self._config_path(run)))
+            experiment = load_config(self._config_path(run))
+            # It may have left the configuration since.
+            return Told(run, zone, epoch, experiment) if zone in experiment.zone_names else None
         except (OSError, ValueError, KeyError, TypeError, MarlSchedError):
             return None
 

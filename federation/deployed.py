@@ -6,7 +6,6 @@ Killed at any point, the same run started again goes on from its last checkpoint
 one folder keep out of each other's way by its lock.
 """
 
-import errno
 import logging
 import os
 import time
@@ -26,14 +25,17 @@ from federation.exchange_hub import ExchangeHub, ZoneOf
 from federation.flower_private import pull_replies_at_once
 from federation.guarded import die_with_parent
 from federation.local_run import open_session
+from federation.renewal import Renewal
 from federation.round_driver import Limits, Unlucky
 from federation.server_app import make_server_app
 from federation.session import Patience, RoundDone
 from federation.stock_zone import client_app
+from federation.wanted_config import Wanted
 from federation.zone_keys import ZoneKeys
 from marl_sched.config import Experiment, load_config
 from marl_sched.errors import MarlSchedError, RunError
-from marl_sched.files import alone_in
+from marl_sched.files import FULL_DISK, alone_in
+from marl_sched.log_lines import LOG_FORMAT_VARIABLE, formatter
 from marl_sched.run_folder import RunFolder
 from zones.keys import make_private_folder
 
@@ -42,10 +44,11 @@ __all__ = ["client_app", "server_app"]
 _logger = logging.getLogger(__name__)
 
 POLL_S = 0.1
+_LONGEST_POLL_S = 1.0
+"""In a long round: a look costs the SuperLink a few hundredths of a CPU second."""
 _LOCK_S = 20.0
 """Longest wait for an earlier ServerApp of the same folder to end."""
 _RETURNS = 3
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -88,11 +91,12 @@ def main(grid: Grid, context: Context) -> None:
     die_with_parent(os.getppid())
     pull_replies_at_once(grid)
     settings = ServerSettings.of(context.run_config)
-    experiment = _open(settings)
+    wanted = Wanted(settings.run_dir / PRIVATE)
+    experiment = _open(settings, wanted)
     log = EventLog(settings.run_dir / PRIVATE / EVENTS)
     log.write("start", {"pid": os.getpid(), "flower_run": str(context.run_id)})
     try:
-        _serve(settings, experiment, log, grid, context)
+        _serve(settings, (experiment, wanted), log, grid, context)
     except MarlSchedError as error:
         outcome = "broken" if isinstance(error, Unlucky) else "failed"
         log.write("end", {"outcome": outcome, "error": str(error)})
@@ -106,30 +110,38 @@ def main(grid: Grid, context: Context) -> None:
 
 def _outcome(error: Exception) -> dict[str, str]:
     """Return what is said of an end that nobody foresaw; a full disk stays full."""
-    if isinstance(error, OSError) and error.errno in _FULL:
+    if isinstance(error, OSError) and error.errno in FULL_DISK:
         return {"outcome": "failed", "error": f"{error.filename}: {error.strerror}"}
     return {"outcome": "broken", "error": f"{type(error).__name__}: {error}"}
 
 
-def _open(settings: ServerSettings) -> Experiment:
-    """Return the experiment of the run's folder, which is created if need be; set the log up."""
+def _open(settings: ServerSettings, wanted: Wanted) -> Experiment:
+    """Return the experiment that the run is to have; set the log up.
+
+    Without a supervisor it is that of the run's folder, which is created if need be.
+    """
     config = settings.run_dir / "config.yaml"
     if not config.exists():
         RunFolder.create(settings.run_dir, load_config(settings.config))
     private = settings.run_dir / PRIVATE
     make_private_folder(private)
     handler = logging.FileHandler(private / "serverapp.log")
-    handler.setFormatter(logging.Formatter(_LINE))
+    handler.setFormatter(formatter(os.environ.get(LOG_FORMAT_VARIABLE, ""), _LINE))
     for name in ("federation", "marl_sched", "zones", "flwr"):
         logger = logging.getLogger(name)
         logger.setLevel(logging.INFO)
         logger.addHandler(handler)
-    return load_config(config)
+    return wanted.take() or load_config(config)
 
 
 def _serve(
-    settings: ServerSettings, experiment: Experiment, log: EventLog, grid: Grid, context: Context
+    settings: ServerSettings,
+    wanted: tuple[Experiment, Wanted],
+    log: EventLog,
+    grid: Grid,
+    context: Context,
 ) -> None:
+    experiment = wanted[0]
     with ExitStack() as stack:
         _lock(stack, settings.run_dir)
         folder = RunFolder.resume(settings.run_dir, experiment)
@@ -142,8 +154,16 @@ def _serve(
                 zone_of=_zone_of(settings.security_dir),
             )
         )
+        renewal = Renewal(wanted[1], hub, folder.path, stack)
+        renewal.prepare(experiment)
         federation = experiment.federation
-        limits = Limits(federation.quorum, federation.deadline_s, federation.grace_s, poll_s=POLL_S)
+        limits = Limits(
+            federation.quorum,
+            federation.deadline_s,
+            federation.grace_s,
+            poll_s=POLL_S,
+            longest_poll_s=_LONGEST_POLL_S,
+        )
         patience = Patience(wait_s=federation.wait_s, poll_s=POLL_S, n_returns=_RETURNS)
 
         def note_round(event: RoundDone) -> None:
@@ -156,6 +176,7 @@ def _serve(
             progress=note_round,
             note=log.write,
             keeps_zones=True,
+            renew=renewal.renew,
         )
         make_server_app(session)(grid, context)
 

@@ -3,6 +3,7 @@
     SuperLink   its HTTP API on loopback only; the Fleet API where zones reach it
     SuperExec   starts the ServerApp, which runs the rounds and the exchange
     zones       one process each, on this host; or elsewhere, started by others
+    CONFIG      watched: what zones it has may change while the run goes on
 
 A SuperLink, SuperExec or zone that dies is started again; a ServerApp that dies is submitted again
 and goes on from the last checkpoint. All of it a bounded number of times between two rounds.
@@ -10,7 +11,7 @@ and goes on from the last checkpoint. All of it a bounded number of times betwee
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Self
 
@@ -19,10 +20,12 @@ from federation.control import Control, RunState
 from federation.events import EVENTS, Event, EventReader
 from federation.fleet_errors import LinkDown
 from federation.kept_up import MAX_STARTS, KeptUp, ServerLife
+from federation.local_zones import LocalZones
 from federation.processes import Child, end_all
 from federation.programs import DeploymentSettings, Programs
+from federation.wanted_config import Handover
 from marl_sched.errors import MarlSchedError, RunError
-from marl_sched.files import alone_in
+from marl_sched.files import alone_in, require_space
 from zones.keys import make_private_folder
 
 _logger = logging.getLogger(__name__)
@@ -38,6 +41,10 @@ _SUPERLINK_END_S = 1.0
 _LOOK_S = 0.1
 
 Tell = Callable[[Event], None]
+
+
+class RunFailed(RunError):
+    """A run has ended in a way that another start would repeat."""
 
 
 class Deployment:
@@ -66,10 +73,11 @@ class Deployment:
         self._env = self.programs.environment()
         self._superlink = self._watched("superlink", self.programs.superlink())
         self._superexec = self._watched("superexec", self.programs.superexec())
-        names = sorted(settings.experiment.zone_names) if settings.has_zones else []
-        self._zones = {
-            zone: self._watched(f"zone-{zone}", self.programs.zone(zone)) for zone in names
-        }
+        self._zones = LocalZones(
+            settings.experiment.zone_names if settings.has_zones else None,
+            lambda zone: self._watched(f"zone-{zone}", self.programs.zone(zone)),
+        )
+        self._handover = Handover(settings.private, settings.experiment, settings.source)
         self._events = EventReader(settings.private / EVENTS)
         self._control: Control | None = None
         self._server = ServerLife()
@@ -84,42 +92,59 @@ class Deployment:
 
     def close(self) -> None:
         """End every process that is left."""
-        zones = [watched.child for watched in self._zones.values()]
-        end_all([*zones, self._superexec.child], _END_S)
+        end_all([*self._zones.children, self._superexec.child], _END_S)
         end_all([self._superlink.child], _SUPERLINK_END_S)
         self._drop_control()
         if self._admission is not None:
             self._admission.close()
             self._admission = None
 
-    def run(self) -> RunState | None:
+    def run(self, look: Callable[[], object] = lambda: None) -> RunState | None:
         """Carry the run out to its end.
+
+        Args:
+            look: Called again and again meanwhile.
 
         Returns:
             What the SuperLink knows of it, if it still does.
 
         Raises:
-            RunError: The run failed, or a process does not stay up.
+            RunFailed: The run failed in a way that another start would repeat.
+            RunError: It was started often enough, or a process does not stay up.
         """
         self._start_all()
         while not self._step():
+            look()
             time.sleep(_LOOK_S)
         return self._final_state()
+
+    def stay(self, until: Callable[[], bool]) -> None:
+        """Keep up what zones talk to while there is no run to carry out, before or after it.
+
+        Args:
+            until: Called again and again; ends this by returning true.
+
+        Raises:
+            RunError: A process does not stay up.
+        """
+        if not self._superlink.is_started:
+            self._start_all()
+        while not until():
+            self._keep_all_up()
+            time.sleep(_LOOK_S)
 
     @property
     def pids(self) -> dict[str, int]:
         """Process ids by name, of those that run."""
-        children = [self._superlink, self._superexec, *self._zones.values()]
+        children = [self._superlink, self._superexec, *self._zones.watched]
         return {w.child.name: w.child.pid for w in children if w.child.is_running}
 
     def _start_all(self) -> None:
         if self._settings.security is not None:
             self._admission = Admission(self._settings, self.ports, self.programs)
+        self._handover.begin()
         self._superlink.start()
-        for zone, watched in self._zones.items():
-            if self._admission is not None:
-                watched.child.env |= self._admission.environment(zone)
-            watched.start()
+        self._zones.start(self._environment)
         self._wait_healthy()
         self._superexec.start()
         for run_id in self._api.unfinished():  # what a killed supervisor has left
@@ -129,39 +154,49 @@ class Deployment:
         """Look after everything once; return whether the run has finished."""
         if self._take_events():
             return True
+        self._keep_all_up()
+        zone_names = self._handover.look()
+        if zone_names and self._admission is not None:
+            self._admission.use_zones(zone_names)
+        with suppress(LinkDown):
+            return self._look_after_server()
+        return False
+
+    def _keep_all_up(self) -> None:
+        """Start again what has died."""
         self._keep_up(self._superlink)
         if self._superlink.child.is_running and self._control is None:
             self._wait_healthy()
         self._keep_up(self._superexec)
-        for watched in self._zones.values():
+        for watched in self._zones.watched:
             self._keep_up(watched, is_needed=False)
-        with suppress(LinkDown):
-            return self._look_after_server()
-        return False
+        self._zones.sweep()
 
     def _take_events(self) -> bool:
         """Pass events on; return whether the run has finished.
 
         Raises:
-            RunError: It failed in a way that another start would repeat.
+            RunFailed: It failed in a way that another start would repeat.
         """
         for event in self._events.new():
             self._tell(event)
             self._server.note(event)
             if event["kind"] == "round":
-                for watched in (self._superlink, self._superexec, *self._zones.values()):
+                for watched in (self._superlink, self._superexec, *self._zones.watched):
                     watched.note_round()
+            if event["kind"] == "zones":
+                self._zones.change(event["added"], event["removed"], self._environment)
             if event["kind"] == "end" and event["outcome"] == "finished":
                 return True
             if event["kind"] == "end" and event["outcome"] == "failed":
-                raise RunError(str(event["error"]))
+                raise RunFailed(str(event["error"]))
         return False
 
     def _look_after_server(self) -> bool:
         """Submit the run when no ServerApp is at it; return whether it has finished.
 
         Raises:
-            RunError: It was submitted often enough.
+            RunError: It was submitted often enough, or the disk is full.
             LinkDown: The SuperLink does not answer.
         """
         server, now = self._server, time.monotonic()
@@ -184,6 +219,7 @@ class Deployment:
                 return False
             reason = "the SuperLink does not know the run" if state is None else state.details
             reason = reason or f"no ServerApp within {_START_S:g} s"
+        require_space(self._settings.private)
         self._api.stop(server.flower_run)
         self._tell({"kind": "again", "reason": reason})
         server.forget(reason)
@@ -262,6 +298,9 @@ class Deployment:
             if self._server.flower_run is not None:
                 return self._api.state(self._server.flower_run)
         return None
+
+    def _environment(self, zone: str) -> Mapping[str, str]:
+        return {} if self._admission is None else self._admission.environment(zone)
 
     def _watched(self, name: str, command: Sequence[str]) -> KeptUp:
         log = self._settings.private / "logs" / f"{name}.log"

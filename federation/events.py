@@ -5,7 +5,9 @@ sees a part of one that counts.
 
     start    pid, flower_run          a ServerApp has begun
     waiting  zones, wait_s            for zones that are not there
-    missing  zones                    the run goes on without them
+    missing  zones, why by zone       the run goes on without them
+    zones    round, added, removed    the run goes on with other zones from that round on
+    config   problem                  a change of the configuration that cannot be made
     joined   zone, epoch              a node is a zone from now on
     left     zone                     its node is gone
     lost     zone, round, reason      it was lost in a round: the attempt is void
@@ -15,11 +17,15 @@ sees a part of one that counts.
     end      outcome, error           finished, failed (no other try would help), broken (may help)
 """
 
+import errno
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from marl_sched.files import naming
 
 Event = dict[str, Any]
 
@@ -43,8 +49,14 @@ class EventLog:
             OSError: It cannot be written.
         """
         line = json.dumps({"time": round(time.time(), 3), "kind": kind, **what}) + "\n"
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with naming(self._path), self._path.open("ab+", buffering=0) as file:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # what a full disk has left of an event
+                    line = "\n" + line
+            content = line.encode()
+            if file.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 class EventReader:

@@ -21,6 +21,10 @@ _logger = logging.getLogger(__name__)
 class ZoneExchange(Exchange, JoinableExchange, Protocol):
     """An exchange between zones that is entered for one attempt at a time."""
 
+    def show(self, view: bytes) -> None:
+        """Send a view of the zone to whoever watches."""
+        ...
+
 
 class HostedWorker(Worker, Protocol):
     """A worker that goes on from what an earlier one has saved."""
@@ -31,6 +35,12 @@ class HostedWorker(Worker, Protocol):
 
 
 MakeWorker = Callable[[Experiment, str, ZoneExchange, Path], HostedWorker]
+
+
+def _make_worker(
+    experiment: Experiment, zone: str, exchange: ZoneExchange, state_dir: Path
+) -> ZoneWorker:
+    return ZoneWorker(experiment, zone, exchange, state_dir, show=exchange.show)
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,7 @@ class HostSettings:
     learner_state: Path | None = None
     exchange_address: str = ""
     is_secure: bool = False
-    make_worker: MakeWorker = ZoneWorker
+    make_worker: MakeWorker = _make_worker
 
 
 @dataclass

@@ -28,6 +28,11 @@ class KeptUp:
         self._n_starts = 0
         self._start_at: float | None = None
 
+    @property
+    def is_started(self) -> bool:
+        """Whether it was ever started."""
+        return self._n_starts > 0
+
     def start(self) -> None:
         """Start it.
 

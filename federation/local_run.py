@@ -14,6 +14,7 @@ from pathlib import Path
 from flwr.app import Context, RecordDict
 
 from federation.client_app import make_client_app
+from federation.live_views import LiveFolder
 from federation.local_grid import RUN_ID, SERVER_NODE_ID, LocalGrid
 from federation.round_driver import ExchangeControl, Limits, Stopped
 from federation.run_result import RunResult, result_of
@@ -53,6 +54,10 @@ class LocalExchangeControl:
     def abort(self, reason: str) -> None:
         """Wake every zone that waits in the exchange."""
         self._exchange.abort(reason)
+
+    def measured(self) -> dict[str, dict[str, float]]:
+        """Return nothing: within a process there is no transport to tell waits from."""
+        return {}
 
 
 def train(
@@ -152,6 +157,7 @@ def _require_states(session: Session) -> None:
 def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> list[ZoneWorker]:
     """Create one worker a zone; the first by name tells how far the round is."""
     names = sorted(session.experiment.zone_names)
+    live = LiveFolder(session.folder.path)
     return [
         ZoneWorker(
             session.experiment,
@@ -159,6 +165,7 @@ def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> li
             exchange,
             session.folder.zone_path(name),
             tick if name == names[0] else None,
+            partial(live.write, name),
         )
         for name in names
     ]

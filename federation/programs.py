@@ -9,6 +9,7 @@ from pathlib import Path
 from federation.events import PRIVATE
 from federation.processes import free_port
 from federation.server_tls import ServerFiles
+from federation.wanted_config import ConfigSource
 from marl_sched.config import Experiment
 from marl_sched.errors import SecurityError
 from zones.keys import write_private
@@ -17,7 +18,8 @@ from zones.tls import split_address
 LOOPBACK = "127.0.0.1"
 WILDCARDS = ("0.0.0.0", "::")
 """Addresses to listen at that nobody can be reached by."""
-_POLL_S = "0.1"
+_POLL_S = "0.5"
+"""Between two questions of the SuperExec, which go on while a run does."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,9 @@ class DeploymentSettings:
         ports: Ports to listen at.
         has_zones: Whether to start a process for every zone on this host.
         security: Folder of the CA; None: plain text, on loopback only.
+        join_folder: Folder to keep join tokens in, for zones that are started alike.
+        n_join_tokens: How many.
+        source: Where the experiment comes from: watched for other zones. None: it is not.
     """
 
     experiment: Experiment
@@ -72,6 +77,9 @@ class DeploymentSettings:
     ports: Ports = Ports()
     has_zones: bool = True
     security: Path | None = None
+    join_folder: Path | None = None
+    n_join_tokens: int = 8
+    source: ConfigSource | None = None
 
     @property
     def private(self) -> Path:
@@ -126,7 +134,7 @@ class Programs:
         command = [
             _program("flower-superlink"),
             *("--host", LOOPBACK, "--port", str(self._ports.control)),
-            *("--fleet-api-address", _join(settings.host, self._ports.fleet)),
+            *("--fleet-api-address", join_address(settings.host, self._ports.fleet)),
             *("--isolation", "process"),
             *("--superexec-auth-secret-file", str(self._secret())),
             *("--database", str(settings.private / "superlink.db")),
@@ -159,14 +167,20 @@ class Programs:
         command = [
             _program("marl-sched"),
             "zone",
-            *("--superlink", _join(host, self._ports.fleet), "--zone", zone),
+            *("--superlink", join_address(host, self._ports.fleet), "--zone", zone),
             *("--state", str(self.zone_folder(zone))),
             *("--learner-state", str(settings.folder / "checkpoints" / "zones")),
-            *("--exchange", _join(host, self._ports.exchange)),
+            *("--exchange", join_address(host, self._ports.exchange)),
         ]
         if self._tls is None:
             return [*command, "--insecure"]
-        return [*command, "--enrol", _join(host, self._ports.enrolment), "--ca", str(self.ca)]
+        return [
+            *command,
+            "--enrol",
+            join_address(host, self._ports.enrolment),
+            "--ca",
+            str(self.ca),
+        ]
 
     def zone_folder(self, zone: str) -> Path:
         """Return the folder of a zone's process on this host."""
@@ -176,18 +190,20 @@ class Programs:
         """Return the command by which a zone is started on another host."""
         host = self._settings.zones_host
         if self._tls is None:
-            address = _join(host, self._ports.fleet)
+            address = join_address(host, self._ports.fleet)
             return f"marl-sched zone --superlink {address} --zone {zone} --insecure"
-        address = _join(host, self._ports.enrolment)
-        return f"marl-sched zone --enrol {address} --zone {zone} --join-token TOKEN"
+        command = f"marl-sched zone --enrol {join_address(host, self._ports.enrolment)}"
+        if self._settings.join_folder is not None:
+            return f"{command} --join-folder {self._settings.join_folder}"
+        return f"{command} --zone {zone} --join-token TOKEN"
 
     def run_config(self) -> dict[str, str]:
         """Return the run configuration of the ServerApp."""
         settings = self._settings
         return {
             "run-dir": str(settings.folder.resolve()),
-            "exchange-address": _join(settings.host, self._ports.exchange),
-            "exchange-public": _join(settings.zones_host, self._ports.exchange),
+            "exchange-address": join_address(settings.host, self._ports.exchange),
+            "exchange-public": join_address(settings.zones_host, self._ports.exchange),
             "security-dir": "" if settings.security is None else str(settings.security.resolve()),
         }
 
@@ -227,10 +243,11 @@ def require_host(host: str) -> None:
     """
     if not host or host != host.strip() or "/" in host:
         raise SecurityError(f"{host!r}: not a host, expected a name or an address without a port")
-    split_address(_join(host, 1))
+    split_address(join_address(host, 1))
 
 
-def _join(host: str, port: int) -> str:
+def join_address(host: str, port: int) -> str:
+    """Return HOST:PORT, with brackets where they are needed."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

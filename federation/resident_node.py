@@ -84,6 +84,7 @@ class ResidentNode:
         stop: threading.Event,
         watch: Watch,
         pace: Pace | None = None,
+        left_node: int = 0,
     ) -> None:
         """Create a node.
 
@@ -93,6 +94,8 @@ class ResidentNode:
             stop: Set to end the node, from any thread or signal handler.
             watch: Who is told.
             pace: Bounds of every wait.
+            left_node: The node of an earlier process of this key, which is dead for sure but had no
+                time to say so; 0: none.
         """
         self._link = link
         self._app = app
@@ -100,6 +103,7 @@ class ResidentNode:
         self._watch = watch
         self._pace = pace or Pace()
         self._node_id = 0
+        self._left_node = left_node
         self._heads: deque[Head] = deque()
         """Messages that the SuperLink has handed out, oldest first; the last is to be fetched."""
         self._replies: deque[Done] = deque()
@@ -139,6 +143,9 @@ class ResidentNode:
                 self._node_id = self._link.activate()
                 break
             except NotAdmitted as error:
+                if self._left_node and is_new:
+                    self._say_goodbye_late()
+                    continue
                 failure: MarlSchedError = error
                 pause_s, is_patient = self._pace.refused_s, False
             except LinkDown as error:
@@ -151,6 +158,12 @@ class ResidentNode:
             self._pause(pause_s)
         self._retries.reset()
         _logger.info("%s: online as node %d", self._watch.label(), self._node_id)
+
+    def _say_goodbye_late(self) -> None:
+        """Say it for the process before this one, once, instead of waiting for its lease."""
+        _logger.info("%s: in place of node %d, killed", self._watch.label(), self._left_node)
+        self._link.release(self._left_node, _LEAVE_S)
+        self._left_node = 0
 
     def _explained(self, failure: LinkDown, is_new: bool) -> MarlSchedError:
         """Return what a failure comes from; for a new node what no try will mend is raised."""

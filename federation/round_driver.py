@@ -29,6 +29,8 @@ from zones.records import Invitation
 
 Check = Callable[[str, RecordDict], None]
 
+_POLL_SHARE = 0.02
+
 
 class ExchangeControl(Protocol):
     """The exchange between zones, as the federation steers it."""
@@ -54,6 +56,10 @@ class ExchangeControl(Protocol):
         """Wake every zone that waits in the exchange, with ExchangeAborted."""
         ...
 
+    def measured(self) -> Mapping[str, Mapping[str, float]]:
+        """Return what was measured of this attempt, by zone and name; empty: nothing."""
+        ...
+
 
 class Stopped(Exception):
     """The run was asked to stop."""
@@ -73,6 +79,8 @@ class Limits:
         grace_s: Longest wait for the others once the quorum has answered.
         abort_s: Longest wait for zones to notice that the attempt was called off.
         poll_s: Time between two looks for replies.
+        longest_poll_s: The same late in a long round: a look must not cost more than it gains, so
+            that it is _POLL_SHARE of the time that has passed, within the two bounds.
     """
 
     quorum: int
@@ -80,6 +88,11 @@ class Limits:
     grace_s: float
     abort_s: float = 60.0
     poll_s: float = 0.01
+    longest_poll_s: float = 0.0
+
+    def pause_s(self, passed_s: float) -> float:
+        """Return the time to the next look, when so much of the attempt has passed."""
+        return max(self.poll_s, min(self.longest_poll_s, _POLL_SHARE * passed_s))
 
 
 @dataclass
@@ -175,7 +188,8 @@ class RoundDriver:
         Returns:
             Whether time is up and nobody has answered, so that nobody can be blamed yet.
         """
-        deadline = self._now() + self._limits.deadline_s
+        start = self._now()
+        deadline = start + self._limits.deadline_s
         grace_ends = math.inf
         aborted: dict[str, str] = {}
         while waiting and not attempt.lost:
@@ -187,7 +201,7 @@ class RoundDriver:
             if grace_ends == math.inf and len(attempt.replies) >= self._limits.quorum:
                 grace_ends = now + self._limits.grace_s
             if not waiting or now < min(deadline, grace_ends):
-                self._stop.wait(self._limits.poll_s if waiting else 0)
+                self._stop.wait(self._limits.pause_s(now - start) if waiting else 0)
             elif not attempt.replies:
                 return True
             else:

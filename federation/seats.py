@@ -34,12 +34,18 @@ class Node:
 
     node_id: int
     name: str | None = None
-    """The zone it was started for, empty for any; None: it has not said yet."""
+    """The zone it was started for, empty for any; None: it has not said since it was asked anew."""
+    started_for: str = ""
+    """The same as it was said last."""
     claim: Assignment | None = None
     """What it is to be, or is."""
     is_seated: bool = False
+    joined: Assignment | None = None
+    """What was last told of it to whoever watches."""
     was: Assignment | None = None
     """What it says that it is."""
+    problem: str = ""
+    """Why it cannot be what it was told to be, as it has said last."""
     query: str | None = None
     """The question that it has not answered."""
     ask_at: float = 0.0
@@ -52,3 +58,27 @@ class Node:
     """Why it is not wanted any more."""
     n_losses: int = 0
     n_good: int = 0
+
+    def release(self) -> None:
+        """Let it be no zone, and be asked anew."""
+        self.claim, self.is_seated = None, False
+        self.is_told_spare = self.is_challenged = False
+        self.ask_again()
+
+    def ask_again(self) -> None:
+        """Forget what it was asked last; an answer to that counts no more."""
+        self.query, self.ask_at = None, 0.0
+
+    def is_for(self, zone: str) -> bool:
+        """Return whether it is, or is to be, or was started for a zone."""
+        return self.started_for == zone or (self.claim is not None and self.claim.zone == zone)
+
+    def why_not_ready(self) -> str:
+        """Return why a node that is there is not the zone that it is for, in a line."""
+        if self.barred:
+            return f"its process is refused: {self.barred}"
+        if self.problem:
+            return f"its process is there but not ready: {self.problem}"
+        if self.claim is not None and self.was == self.claim:
+            return "its process is there but not ready: it still prepares"
+        return "its process is there but has not answered yet"

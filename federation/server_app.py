@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from flwr.app import Context, Message, MessageType, RecordDict
@@ -34,6 +34,9 @@ from federation.session import RoundDone, Session
 from federation.strategies import Aggregator
 from federation.update_check import UpdateCheck, check_validation, odd_metrics
 from federation.weights import WeightSpec, unpack
+from marl_sched.config import dump_config
+from marl_sched.log_lines import at_place
+from marl_sched.run_config import ZoneChange
 from zones.records import NetworkPair, RoundOrder
 
 _logger = logging.getLogger(__name__)
@@ -84,26 +87,65 @@ class _Run:
             session.experiment.federation, session.checkpoint.strategy_state
         )
         self._checkpoint = session.checkpoint
+        self._change = ZoneChange()
+        """Zones that no committed round has known yet, or that the last one still had."""
         self._spec = WeightSpec.of(session.checkpoint.online)
 
     def run(self) -> None:
         """Carry out all rounds that are left, and the last validation."""
         if self._checkpoint.is_finished:
             return
+        change = self._folder.zone_change(self._experiment)
+        self._note_change(self._checkpoint.round_number + 1, change)
         n_rounds = self._experiment.training.rounds
         for round_number in range(self._checkpoint.round_number + 1, n_rounds + 1):
-            self._round(round_number)
+            with at_place(round=round_number):
+                self._round(round_number)
         self._finish()
 
+    def _renew(self, round_number: int) -> None:
+        """Go on with other zones from a round on, if there are to be any."""
+        session = self._session.renew(self._session)
+        if session is not None:
+            before, self._experiment = self._experiment, session.experiment
+            self._session = session
+            change = ZoneChange.between(before.zone_names, self._experiment.zone_names)
+            self._note_change(round_number, change)
+            self._roster.adopt(self._experiment)
+
+    def _note_change(self, round_number: int, change: ZoneChange) -> None:
+        """Tell of other zones. No validation before them counts for the best any more."""
+        if change:
+            self._session.note("zones", {"round": round_number, **asdict(change)})
+            self._change = self._folder.zone_change(self._experiment)
+            config = dump_config(self._experiment)
+            self._checkpoint = replace(self._checkpoint, best={}, config=config)
+
+    def _write_change(self, round_number: int) -> None:
+        """Write the line of a round that is the first with other zones."""
+        line = {"kind": "zones", "round": round_number, **asdict(self._change)}
+        self._folder.append_metrics([line] if self._change else [])
+
     def _round(self, round_number: int) -> None:
+        self._renew(round_number)
         self._roster.refresh()
+        self._write_change(round_number)
         start = time.perf_counter()
         validates = is_validated(self._experiment, round_number - 1)
         outcome = self._carry_out(round_number, MessageType.TRAIN, validates)
         objective, is_best = self._note_validation(outcome, round_number - 1)
+        aggregation_start = time.perf_counter()
         packed = self._aggregator.aggregate(round_number, outcome.replies, self._sent())
-        seconds = time.perf_counter() - start
-        n_decisions = self._write_lines(outcome, seconds, packed.n_bytes)
+        end = time.perf_counter()
+        seconds = end - start
+        measured = {
+            "round_s": round(seconds, 3),
+            "aggregation_s": round(end - aggregation_start, 4),
+            "server_cpu_s": round(time.process_time(), 3),
+            "bytes_down": packed.n_bytes,
+            "bytes_up": packed.n_bytes,
+        }
+        n_decisions = self._write_lines(outcome, measured)
         self._commit(
             round_number=round_number,
             online=unpack(packed.online, self._spec),
@@ -121,6 +163,7 @@ class _Run:
         validates = is_validated(self._experiment, n_rounds)
         if validates or self._session.publish is None:
             self._roster.refresh()
+            self._write_change(n_rounds + 1)
             outcome = self._carry_out(n_rounds + 1, MessageType.EVALUATE, validates)
             objective, is_best = self._note_validation(outcome, n_rounds)
             lost = outcome.lost
@@ -142,7 +185,8 @@ class _Run:
         outcome = _Outcome(order)
         while lost := self._attempt(outcome, packed, message_type):
             for zone, reason in sorted(lost.items()):
-                _logger.warning("round %d: %s is lost: %s", round_number, zone, reason)
+                place = {"zone": zone, "round": round_number, "attempt": outcome.order.attempt}
+                _logger.warning("round %d: %s is lost: %s", round_number, zone, reason, extra=place)
                 self._session.note("lost", {"round": round_number, "zone": zone, "reason": reason})
                 self._folder.append_metrics(
                     [{"kind": "lost", "round": round_number, "zone": zone, "reason": reason}]
@@ -219,21 +263,21 @@ class _Run:
             self._session.publish(self._folder.best_path, self._checkpoint.ema)
         self._checkpoint = replace(self._checkpoint, best=best)
 
-    def _write_lines(self, outcome: _Outcome, seconds: float, n_bytes: int) -> int:
+    def _write_lines(self, outcome: _Outcome, measured: Mapping[str, float]) -> int:
         """Write the lines of a round, one a zone; return the decisions of all zones."""
         order = outcome.order
         common = {"round": order.round_number, "attempt": order.attempt}
         lines: list[Mapping[str, Any]] = []
         timing: list[Mapping[str, Any]] = []
         total = 0
-        traffic = {"bytes_down": n_bytes, "bytes_up": n_bytes}
+        of_exchange = self._session.exchange.measured()
         for zone, content in sorted(outcome.contents.items()):
             n_decisions, metrics = decode_metrics(content)
             total += n_decisions
             place = {**common, "zone": zone}
             lines.append({"kind": "train", **place, "n_decisions": n_decisions, **metrics})
-            measured = dict(content.config_records["timing"])
-            timing.append({**place, "round_s": round(seconds, 3), **traffic, **measured})
+            own = dict(content.config_records["timing"]) | dict(of_exchange.get(zone, {}))
+            timing.append({**place, **measured, **own})
         self._folder.append_metrics(lines)
         self._folder.append_timing(timing)
         return total
@@ -245,6 +289,7 @@ class _Run:
             table = {zone: vars(seat) for zone, seat in sorted(self._roster.table.items())}
             self._checkpoint = replace(self._checkpoint, zones=table)
         self._folder.save_checkpoint(self._checkpoint)
+        self._change = ZoneChange()
 
     def _tell(
         self,

@@ -55,6 +55,10 @@ def _note_nothing(kind: str, what: Mapping[str, Any]) -> None:
     """Nobody watches."""
 
 
+def _go_on(session: "Session") -> None:
+    """Zones stay what they are."""
+
+
 @dataclass(frozen=True)
 class Patience:
     """How long zones are waited for, and how often one may be lost.
@@ -93,6 +97,7 @@ class Session:
         note: Told what happens to zones.
         keeps_zones: Zones have processes of their own: which node is which zone belongs to the
             checkpoint.
+        renew: Asked between two rounds: returns the session with other zones, or None.
     """
 
     experiment: Experiment
@@ -107,3 +112,4 @@ class Session:
     patience: Patience = Patience()
     note: Note = _note_nothing
     keeps_zones: bool = False
+    renew: Callable[["Session"], "Session | None"] = _go_on

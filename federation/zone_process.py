@@ -3,13 +3,12 @@
 The composition root of `marl-sched zone`.
 """
 
-import json
+import logging
 import os
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,22 +19,28 @@ from federation.fleet_line import SuperLinkAddress
 from federation.fleet_link import FleetLink
 from federation.hosted_worker import HostSettings
 from federation.kernels import KernelCompiler
-from federation.memory import give_back_freed_memory
+from federation.ready_file import READY, ReadyFile
 from federation.resident_node import Pace, ResidentNode, Watch
 from federation.zone_host import ZoneHost
+from marl_sched import kernel_cache
 from marl_sched.errors import RunError, SecurityError
-from marl_sched.files import alone_in, write_atomically
+from marl_sched.files import alone_in
 from zones.chains import check_dates, check_pair, load_certificates, utc_now
-from zones.enrolment_client import Coordinator, enrol
+from zones.enrolment_client import Coordinator, EnrolmentStopped, TokenRefused, enrol
 from zones.exchange_client import RemoteExchange
-from zones.identity import Identity, is_enrolled, load_identity, own_key
+from zones.identity import Identity, is_enrolled, load_identity, needs_token, own_key
+from zones.join_folder import take_token
 from zones.join_token import JoinToken
 from zones.keys import PrivateKey, key_to_pem, load_key, make_private_folder, read_file
+from zones.memory import give_back_freed_memory, trim
+from zones.metrics_server import MetricsServer, process_registry
 from zones.tls import is_loopback, split_address
+from zones.zone_metrics import ZoneMetrics
 
-READY = "ready"
-"""File in the zone's folder while the SuperLink answers: state, node, zone, process."""
-_TOUCH_S = 2.0
+_logger = logging.getLogger(__name__)
+
+_MAX_TOKENS = 3
+"""Tokens of a join folder that are tried: those of a supervisor that was killed are void."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Trust:
         certificate: File of the zone's certificate, for the exchange.
         enrolment: HOST:PORT of the enrolment service.
         token: Lets a new zone in there.
+        join_folder: Folder of the coordinator's to take a token from, once one is needed.
     """
 
     is_insecure: bool = False
@@ -57,6 +63,7 @@ class Trust:
     certificate: Path | None = None
     enrolment: str = ""
     token: JoinToken | None = None
+    join_folder: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ class ZoneSettings:
         learner_state: Folder for the states of all zones of this host; None: below `folder`.
         exchange_address: HOST:PORT of the exchange as seen from here; empty: as invited.
         wait_s: Longest wait for the SuperLink, and to be admitted by it.
+        metrics: HOST:PORT to serve Prometheus metrics at; empty: nowhere.
     """
 
     superlink: str
@@ -80,6 +88,7 @@ class ZoneSettings:
     learner_state: Path | None = None
     exchange_address: str = ""
     wait_s: float = 300.0
+    metrics: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,9 +136,12 @@ class ZoneProcess:
         make_private_folder(folder)
         (folder / "runs").mkdir(exist_ok=True)
         with alone_in(folder / "runs"):
-            means = _means(self._settings)
+            try:
+                means = _means(self._settings, self._stop)
+            except EnrolmentStopped:
+                return
             compiler = KernelCompiler()
-            ready = _ReadyFile(folder / READY, lambda: self._label)
+            ready = ReadyFile(folder / READY, lambda: self._label)
             try:
                 self._serve(means, compiler, ready)
             finally:
@@ -140,7 +152,7 @@ class ZoneProcess:
     def _label(self) -> str:
         return "a zone" if self._host is None else self._host.label
 
-    def _serve(self, means: "_Means", compiler: KernelCompiler, ready: "_ReadyFile") -> None:
+    def _serve(self, means: "_Means", compiler: KernelCompiler, ready: ReadyFile) -> None:
         settings = self._settings
         link = FleetLink(means.superlink, means.key, self._stop)
         self._host = host = ZoneHost(
@@ -154,11 +166,19 @@ class ZoneProcess:
                 is_secure=means.exchange is not None,
             )
         )
-        watch = Watch(lambda: self._label, ready.tell, lambda: _require_use(host))
-        app = make_host_app(lambda context: host)
+        registry = process_registry()
+        metrics = ZoneMetrics(registry)
+
+        def tell(state: str, node_id: int) -> None:
+            metrics.note_link(state != "connecting")
+            ready.tell(state, node_id)
+
+        watch = Watch(lambda: self._label, tell, lambda: _after_reply(host))
+        app = make_host_app(lambda context: host, observer=metrics)
         pace = Pace(wait_s=settings.wait_s)
-        self._node = ResidentNode(link, app, self._stop, watch, pace)
-        self._node.run()
+        self._node = ResidentNode(link, app, self._stop, watch, pace, ready.left_node)
+        with MetricsServer(settings.metrics, registry) if settings.metrics else nullcontext():
+            self._node.run()
 
 
 @contextmanager
@@ -179,12 +199,15 @@ def stopping_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
-def _require_use(host: ZoneHost) -> None:
+def _after_reply(host: ZoneHost) -> None:
+    if not host.is_busy:
+        kernel_cache.drop_intermediate_code()
+        trim()
     if host.failure:
         raise RunError(host.failure)
 
 
-def _means(settings: ZoneSettings) -> _Means:
+def _means(settings: ZoneSettings, stop: threading.Event) -> _Means:
     """Find key, CAs and credentials, and check them before anybody is called."""
     trust, folder = settings.trust, settings.folder
     if trust.is_insecure:
@@ -197,11 +220,11 @@ def _means(settings: ZoneSettings) -> _Means:
         link = SuperLinkAddress(settings.superlink, None)
         return _Means(settings.name, link, own_key(folder), None)
     if trust.enrolment or (trust.ca is None and is_enrolled(folder)):
-        return _enrolled(settings)
+        return _enrolled(settings, stop)
     if trust.ca is None:
         raise SecurityError(
-            f"{folder}: not enrolled, expected --insecure on loopback, --ca, or --join-token with "
-            "--enrol"
+            f"{folder}: not enrolled, expected --insecure on loopback, --ca, or --join-token or "
+            "--join-folder with --enrol"
         )
     split_address(settings.superlink)
     key = own_key(folder) if trust.key is None else load_key(trust.key, is_node_key=True)
@@ -211,22 +234,35 @@ def _means(settings: ZoneSettings) -> _Means:
     )
 
 
-def _enrolled(settings: ZoneSettings) -> _Means:
-    trust, folder = settings.trust, settings.folder
-    if trust.enrolment:
-        coordinator = Coordinator(trust.enrolment, trust.ca, settings.wait_s)
-        identity: Identity = enrol(coordinator, folder, settings.name, trust.token)
-    else:
-        identity = load_identity(folder)
-    if settings.name not in ("", identity.zone):
+def _enrolled(settings: ZoneSettings, stop: threading.Event) -> _Means:
+    folder = settings.folder
+    identity = _enrol(settings, stop) if settings.trust.enrolment else load_identity(folder)
+    if identity.zone and settings.name not in ("", identity.zone):
         raise SecurityError(f"{folder}: enrolled as {identity.zone}, not as {settings.name}")
     address = settings.superlink or identity.fleet_address
     return _Means(
-        name=identity.zone,
+        name=identity.zone or settings.name,
         superlink=SuperLinkAddress(address, identity.ca_path),
         key=load_key(identity.key_path, is_node_key=True),
         exchange=identity.credentials(),
     )
+
+
+def _enrol(settings: ZoneSettings, stop: threading.Event) -> Identity:
+    """Enrol, or renew; a token of the join folder is taken where one is needed."""
+    trust, folder = settings.trust, settings.folder
+    coordinator = Coordinator(trust.enrolment, trust.ca, settings.wait_s, stop)
+    if trust.join_folder is None or not needs_token(folder):
+        return enrol(coordinator, folder, settings.name, trust.token)
+    for number in range(1, _MAX_TOKENS + 1):
+        token = take_token(trust.join_folder, settings.wait_s, stop)
+        try:
+            return enrol(coordinator, folder, settings.name, token)
+        except TokenRefused as error:
+            if number == _MAX_TOKENS:
+                raise
+            _logger.warning("%s; taking another", error)
+    raise AssertionError
 
 
 def brought_credentials(
@@ -246,32 +282,3 @@ def brought_credentials(
     check_dates(found[0], str(certificate), utc_now())
     chain = read_file(certificate, "certificates in PEM")
     return grpc.ssl_channel_credentials(roots, key_to_pem(key), chain)
-
-
-class _ReadyFile:
-    """Says, for as long as it is fresh, that the zone is there: a health check looks at it."""
-
-    def __init__(self, path: Path, zone: Callable[[], str]) -> None:
-        self._path = path
-        self._zone = zone
-        self._content = b""
-        self._written = 0.0
-        self.remove()
-
-    def tell(self, state: str, node_id: int) -> None:
-        """Write the file, or touch it; without an answer from the SuperLink there is none."""
-        if state == "connecting":
-            self.remove()
-            return
-        said = {"state": state, "node": node_id, "zone": self._zone(), "pid": os.getpid()}
-        content = json.dumps(said).encode()
-        if content != self._content:
-            write_atomically(self._path, lambda file: file.write(content))
-            self._content, self._written = content, time.monotonic()
-        elif time.monotonic() - self._written > _TOUCH_S:
-            os.utime(self._path)
-            self._written = time.monotonic()
-
-    def remove(self) -> None:
-        self._path.unlink(missing_ok=True)
-        self._content = b""

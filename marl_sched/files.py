@@ -1,6 +1,7 @@
 """Write files so that neither a killed process nor a second one harms what is there."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -10,8 +11,16 @@ from typing import IO
 
 from marl_sched.errors import RunError
 
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+"""Error numbers of a disk that takes no more."""
 
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object], mode: int = 0o666) -> None:
+
+def write_atomically(
+    path: Path,
+    write: Callable[[IO[bytes]], object],
+    mode: int = 0o666,
+    is_lasting: bool = True,
+) -> None:
     """Replace `path` by what `write` writes, in one step.
 
     The bytes reach the disk before the name does: after a crash `path` holds the old content or the
@@ -21,6 +30,7 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], mode: int
         path: The file to create or replace; its folder exists.
         write: Writes the content to the binary file it is given.
         mode: Permissions of the file from its first byte on, less those of the umask.
+        is_lasting: Wait for the disk. Else a crash of the host may leave the file empty.
 
     Raises:
         OSError: It cannot be written; names the file.
@@ -32,7 +42,8 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], object], mode: int
             with _create(temporary, mode) as file:
                 write(file)
                 file.flush()
-                os.fsync(file.fileno())
+                if is_lasting:
+                    os.fsync(file.fileno())
             temporary.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
@@ -80,6 +91,26 @@ def naming(path: Path) -> Iterator[None]:
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def require_space(folder: Path, n_bytes: int = 1 << 16) -> None:
+    """Check that a folder's disk still takes something.
+
+    Raises:
+        RunError: It is full. What else may be wrong with it is not looked for.
+    """
+    probe = folder / f"space-{secrets.token_hex(4)}.tmp"
+    try:
+        with _create(probe, 0o600) as file:
+            file.write(bytes(n_bytes))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        if error.errno in FULL_DISK:
+            raise RunError(f"{folder}: {error.strerror}") from None
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
 
 
 @contextlib.contextmanager

@@ -17,65 +17,55 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from numpy.typing import NDArray
 
-from marl_sched.agents.storage import read_arrays, write_arrays
+from marl_sched.checkpoint import Checkpoint, Tensors, read_checkpoint, write_checkpoint
 from marl_sched.config import Experiment, dump_config
 from marl_sched.config.yaml_text import show_value
 from marl_sched.errors import CheckpointError, RunError
-from marl_sched.files import naming, write_atomically
+from marl_sched.files import alone_in, naming, write_atomically
+from marl_sched.run_config import (
+    ZoneChange,
+    first_difference,
+    lasting_difference,
+    zone_change,
+)
+
+__all__ = ["Checkpoint", "RunFolder", "require_new"]
 
 _logger = logging.getLogger(__name__)
 
 _CONFIG = "config.yaml"
 _ROUND = re.compile(r"round-(\d{5})\.npz")
 _KEPT = 2
-_STRATEGY = "strategy/"
-
-Tensors = Mapping[str, NDArray[np.float32]]
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """A whole round, committed.
-
-    Attributes:
-        round_number: The last round that is part of it.
-        online: Global weights, online network.
-        ema: Global weights, moving average.
-        best: `round`, `n_zones` and `objective` of the best validation so far; empty before it.
-        members: Zones that took part in the round, whose states belong to the checkpoint.
-        is_finished: All rounds and the last validation are done.
-        strategy_state: What the strategy keeps from round to round, by name; empty for most.
-        zones: `node_id`, `epoch` and `last_round` by zone, where zones have processes of their own.
-    """
-
-    round_number: int
-    online: Tensors
-    ema: Tensors
-    best: Mapping[str, Any] = field(default_factory=dict)
-    members: tuple[str, ...] = ()
-    is_finished: bool = False
-    strategy_state: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    zones: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-
-
-def require_new(path: Path) -> None:
+def require_new(path: Path, experiment: Experiment | None = None) -> None:
     """Check that a new run may be written to a folder.
+
+    One in which a run of the same experiment has ended before its first round may be used again.
 
     Raises:
         RunError: The folder exists and is not empty.
     """
     # What a run leaves that was killed before its first file was whole.
     remains = {f"{_CONFIG}.tmp"}
-    if path.exists() and not (path.is_dir() and {p.name for p in path.iterdir()} <= remains):
-        raise RunError(f"{path}: exists already; give another folder, or --resume to go on")
+    if not path.exists() or (path.is_dir() and {p.name for p in path.iterdir()} <= remains):
+        return
+    folder = RunFolder(path)
+    hint = "give another folder, or --resume to go on"
+    if experiment is not None and folder.config_path.is_file() and not folder.has_rounds:
+        if folder.is_of(experiment):
+            return
+        hint = (
+            "no round of it was committed, but it is not of this configuration; delete it or give "
+            "another folder"
+        )
+    raise RunError(f"{path}: exists already; {hint}")
 
 
 class RunFolder:
@@ -86,6 +76,8 @@ class RunFolder:
         self.path = path
         self._checkpoints = path / "checkpoints"
         self._n_lines = 0
+        self._config_text = ""
+        """What config.yaml holds."""
         self.committed: Checkpoint | None = None
         """The last whole checkpoint; None before the first."""
 
@@ -94,14 +86,17 @@ class RunFolder:
         """Create the folder of a new run.
 
         Raises:
-            RunError: The folder exists and is not empty, or cannot be created.
+            RunError: The folder exists and is not empty (see `require_new`), is in use, or cannot
+                be created.
         """
         folder = cls(path)
-        require_new(path)
+        require_new(path, experiment)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            text = dump_config(experiment)
-            write_atomically(folder.config_path, lambda file: file.write(text.encode()))
+            with alone_in(path):
+                _cut(folder.metrics_path, 0)
+                _cut(folder.timing_path, 0)
+                folder._write_config(dump_config(experiment))
         except OSError as error:
             raise RunError(f"{path}: cannot be created: {error.strerror or error}") from None
         return folder
@@ -110,13 +105,18 @@ class RunFolder:
     def resume(cls, path: Path, experiment: Experiment) -> "RunFolder":
         """Open the folder of an earlier run and cut off what its last checkpoint does not know of.
 
+        The zones of the experiment may be others than those of the run: `zone_change` says which.
+
         Raises:
             RunError: There is no run, or it is of another configuration.
             CheckpointError: There are checkpoints, but none is whole.
         """
         folder = cls(path)
-        folder._check_config(experiment)
+        folder._read_config()
         folder.committed, folder._n_lines = folder._load_last()
+        if folder.committed is not None and folder.committed.config:
+            folder._write_config(folder.committed.config)
+        folder._require_like(experiment)
         _cut(folder.metrics_path, folder._n_lines)
         _cut(folder.timing_path, None)
         return folder
@@ -124,10 +124,19 @@ class RunFolder:
     def is_of(self, experiment: Experiment) -> bool:
         """Return whether there is a run of exactly this experiment."""
         try:
-            self._check_config(experiment)
+            self._read_config()
+            return first_difference(*self._configs(experiment)) is None
         except RunError:
             return False
-        return True
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether a round was ever committed, be its checkpoint whole or not."""
+        return bool(self._round_paths())
+
+    def zone_change(self, experiment: Experiment) -> ZoneChange:
+        """Return how the zones of an experiment differ from those of the last committed round."""
+        return zone_change(*self._configs(experiment))
 
     def check_committed(self, expected: Tensors) -> None:
         """Check that the committed networks, if there are any, are like the expected ones.
@@ -208,26 +217,12 @@ class RunFolder:
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Commit a round; of the earlier checkpoints one is kept."""
-        meta = {
-            "round": checkpoint.round_number,
-            "n_metrics_lines": self._n_lines,
-            "best": dict(checkpoint.best),
-            "members": list(checkpoint.members),
-            "is_finished": checkpoint.is_finished,
-        }
-        if checkpoint.zones:
-            meta["zones"] = {zone: dict(row) for zone, row in checkpoint.zones.items()}
-        arrays: dict[str, NDArray[Any]] = {}
-        for prefix, tensors in (
-            ("online/", checkpoint.online),
-            ("ema/", checkpoint.ema),
-            (_STRATEGY, checkpoint.strategy_state),
-        ):
-            arrays |= {f"{prefix}{name}": tensor for name, tensor in tensors.items()}
         self._checkpoints.mkdir(exist_ok=True)
         path = self._round_path(checkpoint.round_number)
-        write_arrays(path, "checkpoint", meta, arrays)
+        write_checkpoint(path, checkpoint, self._n_lines)
         self.committed = checkpoint
+        if checkpoint.config:
+            self._write_config(checkpoint.config)
         for old in self._round_paths()[:-_KEPT]:
             old.unlink()
 
@@ -244,22 +239,9 @@ class RunFolder:
         broken: list[str] = []
         for path in reversed(self._round_paths()):
             try:
-                meta, arrays = read_arrays(path, "checkpoint")
-                checkpoint = Checkpoint(
-                    round_number=int(meta["round"]),
-                    online=_below("online/", arrays),
-                    ema=_below("ema/", arrays),
-                    best=meta["best"],
-                    members=tuple(meta["members"]),
-                    is_finished=bool(meta["is_finished"]),
-                    strategy_state=_below(_STRATEGY, arrays),
-                    zones=_zone_table(meta.get("zones", {})),
-                )
-                n_lines = int(meta["n_metrics_lines"])
+                checkpoint, n_lines = read_checkpoint(path)
             except CheckpointError as error:
                 broken.append(str(error))
-            except (KeyError, ValueError, TypeError, AttributeError) as error:
-                broken.append(f"{path}: not a checkpoint of a run: {error}")
             else:
                 for problem in broken:
                     _logger.warning("passed over: %s", problem)
@@ -271,29 +253,42 @@ class RunFolder:
             )
         return None, 0
 
-    def _check_config(self, experiment: Experiment) -> None:
+    def _read_config(self) -> None:
         try:
-            old = yaml.safe_load(self.config_path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-            raise RunError(
-                f"{self.path}: no run to resume, {self.config_path.name} cannot be read: {reason}"
-            ) from None
-        new = yaml.safe_load(dump_config(experiment))
-        if (difference := _difference(old, new)) is not None:
+            self._config_text = self.config_path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise self._unreadable(error) from None
+
+    def _unreadable(self, error: Exception) -> RunError:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        return RunError(
+            f"{self.path}: no run to resume, {self.config_path.name} cannot be read: {reason}"
+        )
+
+    def _configs(self, experiment: Experiment) -> tuple[Any, Any]:
+        """Return the folder's configuration and an experiment's, read alike; equal ones as {}."""
+        text = dump_config(experiment)
+        if text == self._config_text:
+            return {}, {}  # to read a thousand zones takes ten seconds
+        try:
+            return yaml.safe_load(self._config_text), yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise self._unreadable(error) from None
+
+    def _write_config(self, text: str) -> None:
+        """Write the experiment of the last committed round, unless it stands there."""
+        if text != self._config_text:
+            write_atomically(self.config_path, lambda file: file.write(text.encode()))
+            self._config_text = text
+
+    def _require_like(self, experiment: Experiment) -> None:
+        """Check that an experiment is that of the run, but for its zones."""
+        if (difference := lasting_difference(*self._configs(experiment))) is not None:
             key, was, now = difference
             raise RunError(
                 f"{self.config_path}: {key} = {show_value(was)}, but the run to resume is given "
                 f"{show_value(now)}; expected the same configuration"
             )
-
-
-def _below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {k.removeprefix(prefix): v for k, v in arrays.items() if k.startswith(prefix)}
-
-
-def _zone_table(found: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
-    return {zone: {key: int(value) for key, value in row.items()} for zone, row in found.items()}
 
 
 def _append(path: Path, lines: Iterable[Mapping[str, Any]]) -> int:
@@ -327,16 +322,3 @@ def _cut(path: Path, n_lines: int | None) -> None:
     if lines:
         kept = b"".join(whole if n_lines is None else whole[:n_lines])
         write_atomically(path, lambda file: file.write(kept))
-
-
-def _difference(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any] | None:
-    """Return the first key that differs with both values, or None."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        steps: Iterable[Any] = dict.fromkeys([*new, *old])
-        pairs = [(f"{path}.{s}" if path else str(s), old.get(s), new.get(s)) for s in steps]
-    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
-        pairs = [(f"{path}[{i}]", a, b) for i, (a, b) in enumerate(zip(old, new, strict=True))]
-    else:
-        return None if old == new else (path or "the file", old, new)
-    found = (_difference(a, b, key) for key, a, b in pairs)
-    return next((difference for difference in found if difference is not None), None)

@@ -6,7 +6,7 @@ from typing import IO
 import pytest
 
 from marl_sched.errors import RunError
-from marl_sched.files import alone_in, create_once, naming, write_atomically
+from marl_sched.files import alone_in, create_once, naming, require_space, write_atomically
 
 
 def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -23,9 +23,10 @@ def test_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> No
     assert path.read_bytes() == b"old"
 
 
-def test_remains_of_a_killed_write_are_taken_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_lasting", [True, False])
+def test_remains_of_a_killed_write_are_taken_over(tmp_path: Path, is_lasting: bool) -> None:
     (tmp_path / "x.json.tmp").write_bytes(b"half")
-    write_atomically(tmp_path / "x.json", lambda file: file.write(b"whole"))
+    write_atomically(tmp_path / "x.json", lambda file: file.write(b"whole"), is_lasting=is_lasting)
     assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
     assert (tmp_path / "x.json").read_bytes() == b"whole"
 
@@ -82,3 +83,25 @@ def test_folder_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
     with refused, alone_in(tmp_path / "none"):
         pass
     assert not (tmp_path / "none").exists()
+
+
+def test_disk_with_space_is_fine_and_nothing_is_left(tmp_path: Path) -> None:
+    require_space(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_full_disk_is_an_error_that_names_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(RunError, match=rf"{tmp_path}: No space left on device"):
+        require_space(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_faults_of_a_disk_are_not_taken_for_a_full_one(tmp_path: Path) -> None:
+    require_space(tmp_path / "none")
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("marl_sched", "zones", "federation")
+PACKAGES = ("marl_sched", "zones", "federation", "dashboard")
 
 # A module may import the modules of its own part, those of the parts named here, and LEAVES.
 LEAVES = {
@@ -34,6 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     "marl_sched.agents": LOW,
     "zones": {"marl_sched"},
     "federation": {"marl_sched", "zones"},
+    "dashboard": {"marl_sched", "zones.view"},
 }
 # The face of the package and the command line are put together from everything.
 COMPOSITION = ("marl_sched", "marl_sched.cli", "marl_sched.commands")
@@ -45,7 +46,10 @@ HOMES: dict[str, tuple[str, ...]] = {
     "gymnasium": ("marl_sched.envs",),
     "torch": ("marl_sched.agents", "zones", "federation.weights"),
     "grpc": ("zones", "federation"),
-    "socket": ("zones", "federation"),
+    "socket": ("zones", "federation", "dashboard"),
+    "fastapi": ("dashboard",),
+    "starlette": ("dashboard",),
+    "uvicorn": ("dashboard",),
     "click": ("marl_sched.cli",),
     "typer": ("marl_sched.cli", "marl_sched.commands"),
     "pickle": (),
@@ -176,7 +180,7 @@ def test_private_names_of_flower_are_in_one_module() -> None:
     assert wrong == []
 
 
-def test_only_the_command_line_imports_by_name() -> None:
+def test_only_few_import_by_name() -> None:
     """A name in a string would hide from the tests above."""
     by_name = {
         module_name(path)
@@ -185,7 +189,7 @@ def test_only_the_command_line_imports_by_name() -> None:
         if (isinstance(node, ast.Attribute) and node.attr == "import_module")
         or (isinstance(node, ast.Name) and node.id in ("import_module", "__import__"))
     }
-    assert by_name <= {"marl_sched", "marl_sched.cli"}
+    assert by_name <= {"marl_sched", "marl_sched.cli", "marl_sched.workload.traces"}
 
 
 def loaded_after(code: str) -> set[str]:
@@ -220,6 +224,15 @@ experiment = load_config("configs/base.yaml")
 make_policy("kube-default", Layout(tuple(experiment.resources)), experiment)
 """
     assert not loaded_after(code) & {"torch", "flwr"}
+
+
+def test_the_dashboard_waits_for_no_library_of_a_run() -> None:
+    assert not loaded_after("import marl_sched.commands.dashboard") & HEAVY
+
+
+def test_a_zone_loads_nothing_that_only_traces_and_reports_need() -> None:
+    loaded = loaded_after("import marl_sched.commands.zone")
+    assert loaded == {"torch", "flwr", "numba"}
 
 
 def test_comparing_rules_waits_for_neither_torch_nor_flower() -> None:

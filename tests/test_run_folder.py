@@ -6,9 +6,10 @@ import pytest
 from numpy.typing import NDArray
 
 from marl_sched.agents.storage import write_arrays
-from marl_sched.config import Experiment, load_config
+from marl_sched.config import Experiment, dump_config, load_config
 from marl_sched.errors import CheckpointError, RunError
-from marl_sched.run_folder import Checkpoint, RunFolder
+from marl_sched.files import alone_in
+from marl_sched.run_folder import Checkpoint, RunFolder, require_new
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = {"w": np.arange(3, dtype=np.float32)}
@@ -33,6 +34,45 @@ def test_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 def test_empty_folder_is_used(tmp_path: Path) -> None:
     assert RunFolder.create(tmp_path, base()).config_path.exists()
+
+
+def test_folder_of_a_run_without_a_committed_round_is_used_anew(tmp_path: Path) -> None:
+    failed = RunFolder.create(tmp_path / "run", base())
+    failed.append_metrics([{"kind": "lost", "round": 1, "zone": "zone_0", "reason": "why"}])
+    failed.append_timing([{"round": 1}])
+    failed.zone_path("zone_0").mkdir(parents=True)
+    require_new(tmp_path / "run", base())
+    folder = RunFolder.create(tmp_path / "run", base())
+    assert folder.committed is None
+    assert folder.metrics_path.read_text() == ""
+    assert folder.timing_path.read_text() == ""
+    assert RunFolder.resume(tmp_path / "run", base()).committed is None
+
+
+def test_folder_with_a_committed_round_is_never_used_anew(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", base())
+    folder.save_checkpoint(Checkpoint(1, WEIGHTS, WEIGHTS))
+    (tmp_path / "run" / "checkpoints" / "round-00001.npz").write_bytes(b"broken")
+    with pytest.raises(RunError, match="give another folder, or --resume to go on"):
+        RunFolder.create(tmp_path / "run", base())
+
+
+def test_folder_of_another_run_without_a_round_says_what_to_do(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", base())
+    with pytest.raises(RunError, match="not of this configuration; delete it or give another"):
+        require_new(tmp_path / "run", base("seed=9"))
+    assert RunFolder(tmp_path / "run").is_of(base())
+
+
+def test_folder_without_a_round_in_which_somebody_is_at_work_is_left_alone(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", base())
+    folder.append_metrics([{"kind": "lost"}])
+    with (
+        alone_in(tmp_path / "run"),
+        pytest.raises(RunError, match="another process is at work there"),
+    ):
+        RunFolder.create(tmp_path / "run", base())
+    assert folder.metrics_path.read_text() == '{"kind": "lost"}\n'
 
 
 def test_folder_that_does_not_exist_cannot_be_resumed(tmp_path: Path) -> None:
@@ -156,3 +196,51 @@ def test_run_of_a_configuration_is_known_by_every_field(tmp_path: Path) -> None:
     assert RunFolder(tmp_path / "run").is_of(base())
     assert not RunFolder(tmp_path / "run").is_of(base("seed=9"))
     assert not RunFolder(tmp_path / "none").is_of(base())
+
+
+def with_zones(*names: str) -> Experiment:
+    whole = base()
+    first = whole.zones[0]
+    zones = [first.model_copy(update={"name": name}) for name in names]
+    return whole.model_copy(update={"zones": zones})
+
+
+def test_resume_with_other_zones_says_which_and_leaves_the_configuration(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", with_zones("a", "b", "c"))
+    folder = RunFolder.resume(tmp_path / "run", with_zones("d", "b", "e"))
+    change = folder.zone_change(with_zones("d", "b", "e"))
+    assert (change.added, change.removed) == (("d", "e"), ("a", "c"))
+    assert RunFolder(tmp_path / "run").is_of(with_zones("a", "b", "c"))
+    assert not folder.zone_change(with_zones("c", "b", "a"))
+
+
+def test_zone_that_stays_must_stay_as_it_is(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", with_zones("a", "b"))
+    other = with_zones("b", "c")
+    changed = other.zones[0].model_copy(update={"load": 0.25})
+    other = other.model_copy(update={"zones": [changed, other.zones[1]]})
+    with pytest.raises(
+        RunError, match=r"zones\[0\]\.load = .*, but the run to resume is given 0\.25"
+    ):
+        RunFolder.resume(tmp_path / "run", other)
+
+
+def test_configuration_becomes_that_of_the_committed_round(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", with_zones("a", "b"))
+    config = dump_config(with_zones("a", "b", "c"))
+    folder.save_checkpoint(Checkpoint(1, WEIGHTS, WEIGHTS, config=config))
+    assert folder.config_path.read_text() == config
+    assert not folder.zone_change(with_zones("a", "b", "c"))
+
+
+def test_commit_that_was_killed_before_the_configuration_is_finished_by_resume(
+    tmp_path: Path,
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", with_zones("a", "b"))
+    before = folder.config_path.read_bytes()
+    config = dump_config(with_zones("a", "b", "c"))
+    folder.save_checkpoint(Checkpoint(1, WEIGHTS, WEIGHTS, config=config))
+    folder.config_path.write_bytes(before)  # as if it had been killed in between
+    resumed = RunFolder.resume(tmp_path / "run", with_zones("a", "b", "c"))
+    assert not resumed.zone_change(with_zones("a", "b", "c"))
+    assert resumed.config_path.read_text() == config

@@ -3,10 +3,7 @@
 Shapes: E replicas, V validation episodes.
 """
 
-import resource
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +20,17 @@ from marl_sched.config import Experiment
 from marl_sched.config.streams import named_stream
 from marl_sched.envs.zone_env import ZoneEnv
 from marl_sched.errors import CheckpointError
-from marl_sched.observation import Layout
+from marl_sched.observation import Layout, Observation
 from zones import state
+from zones.camera import Camera, Show
+from zones.clock import Clock
+from zones.memory import trim
 from zones.records import NetworkPair, RoundOrder, RoundReport, Weights
+from zones.timed_exchange import TimedExchange
 
 Tick = Callable[[float], None]
 """Called with the share of a round's windows that are over."""
+Act = Callable[[Observation], NDArray[np.int64]]
 
 
 def first_weights(experiment: Experiment) -> dict[str, NDArray[np.float32]]:
@@ -59,6 +61,7 @@ class ZoneWorker:
         exchange: Exchange,
         state_dir: Path | None = None,
         tick: Tick | None = None,
+        show: Show | None = None,
     ) -> None:
         """Create the worker of a zone.
 
@@ -68,12 +71,14 @@ class ZoneWorker:
             exchange: Where the zone meets the others.
             state_dir: Folder of this zone's states; None: nothing is written.
             tick: Told how far a round is, from the thread that works on it.
+            show: Given views of the zone, from the same thread.
         """
         self.zone_name = zone_name
         self._experiment = experiment
-        self._exchange = exchange
+        self._exchange = TimedExchange(exchange)
         self._state_dir = state_dir
         self._tick = tick
+        self._camera = Camera(experiment, zone_name, show)
         self._envs: dict[int, ZoneEnv] = {}
         self._learner = self._new_learner()
         self._round: int | None = None
@@ -98,23 +103,30 @@ class ZoneWorker:
             ExchangeAborted: The attempt was called off.
         """
         torch.set_num_threads(1)
-        clock = _Clock()
+        clock = Clock()
         self._begin(order)
         validation = None
         validation_start_s = clock.seconds
         if order.validates:
             validation = self._score(self._policy(weights, order.round_number - 1))
+            trim()
         validation_s = clock.seconds - validation_start_s
+        exchange_start_s = self._exchange.seconds
         self._learner.load_weights(
             {**self._learner.weights(), **weights.online},
             {**self._learner.averaged_weights(), **weights.ema},
         )
         n_decisions, metrics = self._train(order.round_number)
         self._round = order.round_number
+        save_start_s = clock.seconds
         if self._state_dir is not None:
             self.save_state(state.state_path(self._state_dir, order.round_number))
         pair = NetworkPair(self._learner.weights(), self._learner.averaged_weights())
-        timing = clock.timing() | {"validation_s": round(validation_s, 3)}
+        timing = clock.timing() | {
+            "validation_s": round(validation_s, 3),
+            "exchange_s": round(self._exchange.seconds - exchange_start_s, 3),
+            "save_s": round(clock.seconds - save_start_s, 3),
+        }
         return RoundReport(pair, n_decisions, metrics, validation, timing)
 
     def validate(self, weights: NetworkPair, order: RoundOrder) -> RoundReport:
@@ -123,7 +135,7 @@ class ZoneWorker:
         Raises:
             ExchangeAborted: The attempt was called off.
         """
-        clock = _Clock()
+        clock = Clock()
         self._begin(order)
         policy = self._policy(weights, order.round_number - 1)
         validation = self._score(policy) if order.validates else None
@@ -149,6 +161,7 @@ class ZoneWorker:
 
     def _begin(self, order: RoundOrder) -> None:
         """Bring the learner to the state before the ordered round."""
+        self._camera.follow(order)
         before = order.round_number - 1
         if self._round is None or self._round > before:
             self._go_back(before)
@@ -210,8 +223,10 @@ class ZoneWorker:
             progress = round_number - 1 + number / training.episodes_per_round
             self._learner.set_progress(progress / training.rounds)
             self._learner.start_episode()
-            for share in self._play(env):
+            self._camera.start(env, self._learner, "training", number)
+            for share in self._play(env, self._decide):
                 done = (number + share) / training.episodes_per_round
+                self._camera.window_over(done)
                 self._learner.set_progress((round_number - 1 + done) / training.rounds)
                 settlements = env.settlements()
                 self._learner.settle(settlements)
@@ -220,18 +235,25 @@ class ZoneWorker:
                 if self._tick is not None:
                     self._tick(done)
             self._learner.end_episode()
-            sums.append(_copy(env.finish()))
+            sums.append(_taken(env))
         n_decisions = self._learner.n_decisions - n_before
         metrics = self._learner.take_metrics() | {"mean_reward": reward / max(n_decisions, 1)}
         return n_decisions, metrics | _zone_metrics(self._experiment, sums)
 
-    def _play(self, env: ZoneEnv) -> Iterator[float]:
-        """Play one episode with the learner; yield the share that is over after every window."""
+    def _decide(self, observation: Observation) -> NDArray[np.int64]:
+        """Let the learner decide, and remember it."""
+        actions = self._learner.act(observation)
+        self._learner.record(observation, actions)
+        return actions
+
+    def _play(self, env: ZoneEnv, act: Act) -> Iterator[float]:
+        """Play one episode; yield the share that is over after every window."""
         window = 0
         while not env.done:
             while (observation := env.observe()) is not None:
-                actions = self._learner.act(observation)
-                self._learner.record(observation, actions)
+                actions = act(observation)
+                if self._camera.is_recording:
+                    self._camera.record(observation, actions)
                 env.step(actions)
             env.end_window()
             window += 1
@@ -257,8 +279,11 @@ class ZoneWorker:
             episodes = range(first, min(first + training.replicas, training.validation_episodes))
             env = self._env(len(episodes))
             env.reset("validation", episodes)
-            _play_policy(env, policy)
-            sums.append(_copy(env.finish()))
+            self._camera.start(env, policy, "validation", first)
+            for share in self._play(env, policy.act):
+                played = first + share * len(episodes)
+                self._camera.window_over(played / training.validation_episodes)
+            sums.append(_taken(env))
         return {
             "sums": np.concatenate([part.sums for part in sums]),
             "cluster_imbalance": np.concatenate([part.cluster_imbalance for part in sums]),
@@ -294,40 +319,9 @@ def _zone_metrics(experiment: Experiment, parts: list[ZoneSums]) -> dict[str, fl
     }
 
 
-def _copy(sums: ZoneSums) -> ZoneSums:
-    """Return sums that the environment's next episode does not overwrite."""
-    return ZoneSums(sums.sums.copy(), sums.histogram.copy(), sums.cluster_imbalance.copy())
-
-
-def _play_policy(env: ZoneEnv, policy: LearnedPolicy) -> None:
-    while not env.done:
-        while (observation := env.observe()) is not None:
-            env.step(policy.act(observation))
-        env.end_window()
-
-
-class _Clock:
-    """Seconds since it was made, on the wall and of this thread's CPU."""
-
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.thread_time()
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self._wall
-
-    def timing(self) -> dict[str, float]:
-        return {
-            "zone_s": round(self.seconds, 3),
-            "cpu_s": round(time.thread_time() - self._cpu, 3),
-            "process_peak_mib": round(_peak_kib() / 1024, 1),
-        }
-
-
-def _peak_kib() -> int:
-    """Return the most memory this process has had: getrusage starts from its parent's."""
-    with suppress(OSError), Path("/proc/self/status").open(encoding="ascii") as file:
-        for line in file:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1])
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def _taken(env: ZoneEnv) -> ZoneSums:
+    """Return what a finished episode counted, and let go of the rest of it."""
+    sums = env.finish()
+    taken = ZoneSums(sums.sums.copy(), sums.histogram.copy(), sums.cluster_imbalance.copy())
+    env.clear()
+    return taken

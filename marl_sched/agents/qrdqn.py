@@ -5,6 +5,7 @@ Shapes: B rows, N quantiles, K settlements, F + K features of a decision (candid
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError, RunError
 from marl_sched.observation import Layout, Observation, Settlements
 
+_logger = logging.getLogger(__name__)
+
 _SUMS = ("loss", "q_mean", "td_error", "gradient_norm")
 """Metrics that are means over the updates since `take_metrics`."""
 
@@ -36,6 +39,8 @@ class QRDQNLearner:
     Attributes:
         n_updates: Updates so far (the clock learner_step).
         epsilon: Share of random decisions now.
+        scorer: What it judges candidates with.
+        explored: Rows of the last observation that got a random decision.
     """
 
     def __init__(
@@ -58,11 +63,12 @@ class QRDQNLearner:
             generator: Source of exploration and sampling; the zone's own.
         """
         self._layout, self._agent, self._generator = layout, agent, generator
+        self._n_candidates = n_candidates
         self._architecture = Architecture.of(layout, agent)
         self._online = CandidateNetwork(self._architecture, initial)
         self._target = CandidateNetwork(self._architecture, initial)
         self._averaged = CandidateNetwork(self._architecture, initial)
-        self._online_scorer = self._scorer(self._online)
+        self.scorer = self._scorer(self._online)
         self._target_scorer = self._scorer(self._target)
         self._adam = FlatAdam(self._online)
         self._replay = Replay(
@@ -76,6 +82,7 @@ class QRDQNLearner:
             agent.n_step,
             agent.discount,
         )
+        self.explored = np.zeros(0, np.int64)
         self.n_updates = 0
         self.proximal_mu = 0.0
         """Pull of every update to the weights loaded last (FedProx, arXiv 1812.06127, eq. 2)."""
@@ -103,11 +110,12 @@ class QRDQNLearner:
 
     def act(self, observation: Observation) -> NDArray[np.int64]:
         """Return (B,) actions: the online network's best, or with `epsilon` a random one."""
-        scores = self._online_scorer.scores(
+        scores = self.scorer.scores(
             observation.candidates, context_of(observation), observation.mask
         )
         actions: NDArray[np.int64] = scores.argmax(axis=1)
         rows = np.flatnonzero(self._generator.random(len(observation)) < self.epsilon)
+        self.explored = rows
         if rows.size:
             # Before the first update the network's order of the machines means nothing.
             n_best = self._agent.explore_machines if self.n_updates else 0
@@ -176,7 +184,7 @@ class QRDQNLearner:
         # A plain mean at first, so that the untrained weights do not linger.
         rate = max(self._agent.ema, 1 / self.n_updates)
         self._averaged.flat.lerp_(self._online.flat, rate)
-        self._online_scorer.refresh()
+        self.scorer.refresh()
 
     def _next_rows(self, batch: Transitions) -> NDArray[np.float32]:
         """Return (B, F + K) features of what is bootstrapped from: there, with its action."""
@@ -184,7 +192,7 @@ class QRDQNLearner:
             return batch.next_rows
         assert batch.next_candidates is not None
         assert batch.next_mask is not None
-        scorer = self._online_scorer
+        scorer = self.scorer
         if self._agent.target == "max":
             scorer = self._target_scorer
             scorer.refresh()
@@ -248,7 +256,7 @@ class QRDQNLearner:
         if is_new:
             self._target.load_weights(full)
         self._averaged.load_weights(new_average)
-        self._online_scorer.refresh()
+        self.scorer.refresh()
 
     def _completed(
         self, weights: Mapping[str, NDArray[np.float32]] | None, network: CandidateNetwork
@@ -295,11 +303,26 @@ class QRDQNLearner:
             raise CheckpointError(f"learner state: generator: {error}") from None
         prefix = "replay."
         replay = {n.removeprefix(prefix): a for n, a in state.items() if n.startswith(prefix)}
-        self._replay.load_state(replay)
+        self._load_replay(replay)
         for name, array in arrays.items():
             array[...] = state[name]
         self.n_updates = int(state["n_updates"])
-        self._online_scorer.refresh()
+        self.scorer.refresh()
+
+    def _load_replay(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Load a replay; one of other candidates is left out, and the warm-up begins anew."""
+        n_other = self._replay.n_other_candidates(state)
+        if not n_other or "count" not in state:
+            self._replay.load_state(state)
+            return
+        n_decisions = int(state["count"].sum()) + int(state.get("before", 0))
+        # No update is due before as many decisions are in the new log as at the first start.
+        self._replay.begin_after(max(0, n_decisions - self._agent.warmup_decisions))
+        _logger.warning(
+            "the replay begins empty: it was saved with %d candidates a decision, now there are %d",
+            n_other,
+            self._n_candidates,
+        )
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         """Return views of every array that learning changes, the replay's aside."""

@@ -113,13 +113,15 @@ class Replay:
             self._log["mask"] = np.zeros(per_decision, np.bool_)
         self._count = np.zeros(shape.n_replicas, np.int64)
         self._start = np.zeros(shape.n_replicas, np.int64)
+        self._n_before = 0
+        """Decisions that were recorded before the log was emptied."""
         self.n_dropped = 0
         self.n_unsettled = 0
 
     @property
     def n_decisions(self) -> int:
         """Decisions recorded over the replay's life, all replicas together."""
-        return int(self._count.sum())
+        return self._n_before + int(self._count.sum())
 
     @property
     def n_slots(self) -> int:
@@ -229,11 +231,27 @@ class Replay:
         n_used = int(np.minimum(self._count, self.n_slots).max())
         log = {name: array[:, :n_used] for name, array in self._log.items()}
         lost = np.array([self.n_dropped, self.n_unsettled], np.int64)
-        return log | {"count": self._count, "start": self._start, "lost": lost}
+        before = {"before": np.array(self._n_before, np.int64)} if self._n_before else {}
+        return log | {"count": self._count, "start": self._start, "lost": lost} | before
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return the same as copies."""
         return {name: array.copy() for name, array in self.views().items()}
+
+    def n_other_candidates(self, state: Mapping[str, NDArray[Any]]) -> int:
+        """Return C of a state that has another one than this replay; 0: it has the same, or none.
+
+        The zone has other peers then, or other machines, than when the state was saved.
+        """
+        given, own = state.get("candidates"), self._log.get("candidates")
+        if given is None or own is None or given.ndim != own.ndim:
+            return 0
+        return 0 if given.shape[2] == own.shape[2] else int(given.shape[2])
+
+    def begin_after(self, n_decisions: int) -> None:
+        """Empty the log; the count of decisions goes on from a number."""
+        self._count[:] = self._start[:] = 0
+        self._n_before = n_decisions
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what `views` returned.
@@ -243,6 +261,7 @@ class Replay:
         """
         n_used = int(np.minimum(state["count"], self.n_slots).max()) if "count" in state else 0
         own = self.views() | {name: array[:, :n_used] for name, array in self._log.items()}
+        own.pop("before", None)
         for name, array in own.items():
             if name not in state:
                 raise CheckpointError(f"replay: no array {name}")
@@ -255,4 +274,5 @@ class Replay:
         for name, array in self._log.items():
             array[:, :n_used] = state[name]
         self._count[:], self._start[:] = state["count"], state["start"]
+        self._n_before = int(state.get("before", 0))
         self.n_dropped, self.n_unsettled = (int(number) for number in state["lost"])

@@ -1,16 +1,20 @@
 """`marl-sched federate`."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from federation.admission import open_pki
 from federation.deployment import supervised
 from federation.events import Event
 from federation.programs import LOOPBACK, WILDCARDS, DeploymentSettings, Ports, require_host
 from federation.run_result import describe, result_of
+from federation.wanted_config import ConfigSource
+from marl_sched.commands.event_lines import describe_event
+from marl_sched.commands.observing import MetricsOption, Note, TensorBoardOption, observed
 from marl_sched.commands.options import (
     RUNS,
     ConfigArgument,
@@ -25,13 +29,13 @@ from marl_sched.files import alone_in
 from marl_sched.run_folder import RunFolder, require_new
 from zones.tls import is_loopback
 
-_PORTS = Ports(fleet=9092, exchange=9093, enrolment=9094)
-"""Where zones on other hosts look for us."""
+PORTS = Ports(fleet=9092, exchange=9093, enrolment=9099)
+"""Where zones on other hosts look for us; a SuperNode of Flower's own listens at 9094."""
 
 
 def _port(what: str) -> typer.models.OptionInfo:
     text = f"Port of {what}; default: free on loopback"
-    known = {"the weights": 9092, "the exchange": 9093, "enrolment": 9094}.get(what)
+    known = {"the weights": 9092, "the exchange": 9093, "enrolment": 9099}.get(what)
     text += "." if known is None else f", else {known}."
     option: typer.models.OptionInfo = typer.Option(
         min=0, max=65535, help=text, show_default=False, metavar="PORT"
@@ -86,10 +90,24 @@ def federate(  # noqa: PLR0913 - one parameter an option
         bool,
         typer.Option("--zones-elsewhere", help="Start no zone here; `marl-sched zone` does it."),
     ] = False,
+    join_folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder to keep join tokens in, for zones that are started alike.",
+            parser=folder_of,
+            show_default=False,
+        ),
+    ] = None,
+    join_tokens: Annotated[
+        int, typer.Option(min=1, max=64, help="How many tokens to keep in --join-folder.")
+    ] = 8,
     fleet_port: Annotated[int | None, _port("the weights")] = None,
     exchange_port: Annotated[int | None, _port("the exchange")] = None,
     enrolment_port: Annotated[int | None, _port("enrolment")] = None,
     control_port: Annotated[int | None, _port("Flower's Control API, always on loopback")] = None,
+    metrics: MetricsOption = "",
+    tensorboard: TensorBoardOption = False,
 ) -> None:
     """Train like `train`, every zone in a process of its own; weights travel over Flower.
 
@@ -101,8 +119,8 @@ def federate(  # noqa: PLR0913 - one parameter an option
     is_local = is_loopback(host)
     if secure is False and not is_local:
         raise typer.BadParameter(f"--insecure with --host {host}, expected it on loopback only")
-    if certificates is not None and is_local and not secure:
-        raise typer.BadParameter("--certificates goes with --secure, or with another --host")
+    if is_local and not secure:
+        _refuse({"--certificates": certificates, "--join-folder": join_folder})
     if host in WILDCARDS and not public_host:
         raise typer.BadParameter(f"--host {host} listens everywhere, expected a --public-host too")
     for name in filter(None, (host, public_host)):
@@ -110,8 +128,8 @@ def federate(  # noqa: PLR0913 - one parameter an option
     experiment = load_config(config, overrides)
     folder = RUNS / experiment.name if out is None else out
     if not resume:
-        require_new(folder)
-    usual = Ports() if is_local else _PORTS
+        require_new(folder, experiment)
+    usual = Ports() if is_local else PORTS
     given = {
         "fleet": fleet_port,
         "exchange": exchange_port,
@@ -126,21 +144,35 @@ def federate(  # noqa: PLR0913 - one parameter an option
         public_host=public_host,
         ports=ports,
         has_zones=not zones_elsewhere,
+        join_folder=join_folder,
+        source=ConfigSource(config, tuple(overrides)),
+        n_join_tokens=join_tokens,
     )
     is_secure = bool(secure) or not is_local
     settings = settings.secured(certificates) if is_secure else settings
     warm_up()
     for name in ("flwr", "httpx"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    settings.ports.chosen(host, is_secure)  # before anything is written
+    # Before anything of the run is written:
+    settings.ports.chosen(host, is_secure)
+    if certificates is not None:
+        open_pki(settings)
     if not resume:
         RunFolder.create(folder, experiment)
     if not (resume and _is_finished(settings)):
-        _run(settings)
+        with observed(experiment, folder, metrics, tensorboard) as note:
+            _run(settings, note)
     result = result_of(folder, RunFolder(folder).last_checkpoint())
     typer.echo(f"wrote {folder}: {describe(result)}")
     following = command_line("evaluate", config, "--run", folder, overrides=overrides)
     typer.echo(f"next: {following}")
+
+
+def _refuse(given: Mapping[str, object]) -> None:
+    """Refuse options that are for a secured run only."""
+    for option, value in given.items():
+        if value is not None:
+            raise typer.BadParameter(f"{option} goes with --secure, or with another --host")
 
 
 def _is_finished(settings: DeploymentSettings) -> bool:
@@ -150,13 +182,15 @@ def _is_finished(settings: DeploymentSettings) -> bool:
     return committed is not None and committed.is_finished
 
 
-def _run(settings: DeploymentSettings) -> None:
+def _run(settings: DeploymentSettings, note: Note) -> None:
     """Run with a progress bar; on Ctrl-C say how to go on."""
     rounds = settings.experiment.training.rounds
     with Progress("federate", total=rounds, unit="rounds") as progress:
         try:
-            with supervised(settings, _teller(progress)) as deployment:
+            teller = _Teller(progress, note)
+            with supervised(settings, teller.tell) as deployment:
                 if not settings.has_zones:
+                    teller.how_to_start = deployment.programs.elsewhere
                     for zone in sorted(settings.experiment.zone_names):
                         _say(f"zone {zone}: {deployment.programs.elsewhere(zone)}")
                 state = deployment.run()
@@ -170,45 +204,30 @@ def _run(settings: DeploymentSettings) -> None:
         _say(f"traffic of weights, by the SuperLink's record: {total:.3f} MB")
 
 
-def _teller(progress: Progress) -> Callable[[Event], None]:
-    def tell(event: Event) -> None:
-        line = _line(event)
+class _Teller:
+    """Says what happens, and how far the run is.
+
+    Attributes:
+        how_to_start: Returns the command that starts a zone's process, where the user has to.
+    """
+
+    def __init__(self, progress: Progress, note: Note) -> None:
+        """Tell by a progress bar and lines, and to whoever observes the run."""
+        self._progress = progress
+        self._note = note
+        self.how_to_start: Callable[[str], str] | None = None
+
+    def tell(self, event: Event) -> None:
+        """Say an event."""
+        self._note(event)
+        line = describe_event(event, self.how_to_start)
         if line:
             _say(line)
         if event["kind"] == "round":
             objective = event["objective"]
             note = "" if objective is None else f"validation objective {objective:.4f}"
-            progress.advance(1 if event["n_decisions"] else 0, note)
-
-    return tell
+            self._progress.advance(1 if event["n_decisions"] else 0, note)
 
 
 def _say(line: str) -> None:
     typer.echo(line, err=True)
-
-
-def _line(event: Event) -> str:
-    """Return what is said of an event; empty: nothing."""
-    match event["kind"]:
-        case "waiting":
-            return f"waiting for {', '.join(event['zones'])} (up to {event['wait_s']:g} s)"
-        case "missing":
-            return f"going on without {', '.join(event['zones'])}: no process of it is there"
-        case "joined":
-            return f"zone {event['zone']} is there"
-        case "left":
-            return f"zone {event['zone']} has left"
-        case "lost":
-            return (
-                f"lost zone {event['zone']} in round {event['round']}: {event['reason']}; the "
-                "round is run again without it"
-            )
-        case "refused":
-            return f"refused a node: {event['reason']}"
-        case "problem":
-            return f"zone {event['zone']}: {event['problem']}"
-        case "died":
-            return f"{event['process']} died: {event['how']}"
-        case "again":
-            return f"the ServerApp is started again from the last checkpoint: {event['reason']}"
-    return ""

@@ -53,6 +53,7 @@ def train(
     folder = RUNS / experiment.name if out is None else out
     if not resume:
         require_new(folder, experiment)
+    typer.echo(f"watch: {command_line('dashboard', folder)}", err=True)
     warm_up()
     with observed(experiment, folder, metrics, tensorboard) as note:
         result = train_with_progress(experiment, folder, resume, note)

@@ -10,9 +10,11 @@ from typing import Annotated, NoReturn
 import typer
 
 from federation.zone_process import Trust, ZoneProcess, ZoneSettings, stopping_on_signals
+from marl_sched.commands.observing import MetricsOption
 from marl_sched.commands.options import folder_of
 from marl_sched.config.base import NAME_PATTERN
 from marl_sched.errors import MarlSchedError
+from marl_sched.log_lines import LOG_FORMAT_VARIABLE, formatter
 from zones.join_token import parse_join_token
 
 _STATES = Path("zone-state")
@@ -33,7 +35,7 @@ def zone(  # noqa: PLR0913 - one parameter an option
         typer.Option(
             "--zone",
             metavar="NAME",
-            help="The zone to be; default: any that is free.",
+            help="The zone to be; default: the one its key is for, or any that is free.",
             show_default=False,
         ),
     ] = "",
@@ -84,6 +86,16 @@ def zone(  # noqa: PLR0913 - one parameter an option
             show_envvar=True,
         ),
     ] = "",
+    join_folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder that the coordinator keeps join tokens in; one is taken once, with "
+            "--enrol.",
+            parser=folder_of,
+            show_default=False,
+        ),
+    ] = None,
     enrol: Annotated[
         str,
         typer.Option(
@@ -103,22 +115,32 @@ def zone(  # noqa: PLR0913 - one parameter an option
     ] = "",
     wait_s: Annotated[
         float,
-        typer.Option(min=0.0, max=86_400.0, help="Longest wait to be admitted by the SuperLink."),
+        typer.Option(
+            min=0.0,
+            max=86_400.0,
+            help="Longest wait for a token of the join folder, for the coordinator, and to be "
+            "admitted by the SuperLink.",
+        ),
     ] = 300.0,
+    metrics: MetricsOption = "",
 ) -> None:
     """Be a zone of a run on this host: train where the coordinator is told so, until stopped.
 
     Examples:
         marl-sched zone --superlink 127.0.0.1:9092 --insecure
-        marl-sched zone --enrol coordinator.example.org:9094 --join-token TOKEN
+        marl-sched zone --enrol coordinator.example.org:9099 --join-token TOKEN
+        marl-sched zone --enrol superlink:9099 --join-folder /join
         marl-sched zone --superlink 10.0.0.1:9092 --zone zone_b --ca ca.pem --key node_key
     """
     if name and re.fullmatch(NAME_PATTERN, name) is None:
         raise typer.BadParameter(f"--zone {name!r}, expected a zone's name as in the configuration")
-    if insecure and (ca or key or certificate or join_token or enrol):
+    if insecure and (ca or key or certificate or join_token or join_folder or enrol):
         raise typer.BadParameter("--insecure goes with none of --ca, --key, --certificate, --enrol")
-    if join_token and not enrol:
-        raise typer.BadParameter("--join-token is for --enrol HOST:PORT")
+    if (join_token or join_folder) and not enrol:
+        option = "--join-token" if join_token else "--join-folder"
+        raise typer.BadParameter(f"{option} is for --enrol HOST:PORT")
+    if join_token and join_folder:
+        raise typer.BadParameter("--join-token and --join-folder, expected one of them")
     if not superlink and (insecure or (ca is not None and not enrol)):
         raise typer.BadParameter("expected --superlink HOST:PORT")
     trust = Trust(
@@ -128,6 +150,7 @@ def zone(  # noqa: PLR0913 - one parameter an option
         certificate=certificate,
         enrolment=enrol,
         token=parse_join_token(join_token) if join_token else None,
+        join_folder=join_folder,
     )
     settings = ZoneSettings(
         superlink=superlink,
@@ -137,6 +160,7 @@ def zone(  # noqa: PLR0913 - one parameter an option
         learner_state=learner_state,
         exchange_address=exchange,
         wait_s=wait_s,
+        metrics=metrics,
     )
     _log_lines()
     with stopping_on_signals() as stop:
@@ -166,4 +190,4 @@ def _log_lines() -> None:
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("federation").setLevel(min(logging.INFO, logging.getLogger().level))
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(logging.Formatter(_LINE))
+        handler.setFormatter(formatter(os.environ.get(LOG_FORMAT_VARIABLE, ""), _LINE))

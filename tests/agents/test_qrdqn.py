@@ -228,6 +228,15 @@ def test_random_decisions_respect_the_mask_and_their_share() -> None:
     assert n_other / 4000 == pytest.approx(0.4 * 2 / 3, abs=0.03)
 
 
+@pytest.mark.parametrize(("epsilon", "expected"), [(0.0, []), (1.0, [0, 1, 2, 3])])
+def test_rows_that_got_a_random_decision_are_named(epsilon: float, expected: list[int]) -> None:
+    agent = _change(SMALL, epsilon=epsilon, final_epsilon=epsilon)
+    learner, rng = _learner(agent), np.random.default_rng(5)
+    assert learner.explored.tolist() == []
+    learner.act(_random_decision(0, rng))
+    assert learner.explored.tolist() == expected
+
+
 def test_updates_run_on_the_decision_count_and_are_caught_up() -> None:
     learner, rng = _learner(SMALL), np.random.default_rng(5)
     learner.start_episode()
@@ -341,3 +350,53 @@ def test_record_copies_the_observation() -> None:
         if isinstance(value, np.ndarray):
             value[...] = 0
     assert _bytes(learner.state()) == before
+
+
+@pytest.mark.parametrize("n_candidates", [N_CANDIDATES - 1, N_CANDIDATES + 2])
+def test_state_of_other_candidates_keeps_what_was_learned_and_warms_up_anew(
+    n_candidates: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent = _change(SMALL, target="double", discount=0.9, n_step=4)
+    saved, rng = _learner(agent), np.random.default_rng(5)
+    _random_run(saved, rng)
+    state = saved.state()
+    initial = initial_weights(Architecture.of(LAYOUT, agent), np.random.default_rng(0))
+    learner = QRDQNLearner(LAYOUT, agent, 4, n_candidates, initial, np.random.default_rng(9))
+    learner.load_state(state)
+    assert f"with {N_CANDIDATES} candidates a decision, now there are {n_candidates}" in caplog.text
+    for name, tensor in saved.weights().items():
+        np.testing.assert_array_equal(learner.weights()[name], tensor)
+    assert learner.n_updates == saved.n_updates
+    # As many decisions as at the first start are made before the next update.
+    n_before, n_updates = learner.n_decisions, learner.n_updates
+    assert n_before == saved.n_decisions - agent.warmup_decisions
+    again = QRDQNLearner(LAYOUT, agent, 4, n_candidates, initial, np.random.default_rng(9))
+    again.load_state(learner.state())  # what it saves now is of its own kind
+    for each in (learner, again):
+        _play(each, np.random.default_rng(6), agent.warmup_decisions // 4, n_candidates)
+        assert each.n_decisions == saved.n_decisions
+        assert each.n_updates == n_updates
+        _play(each, np.random.default_rng(7), 40, n_candidates)
+        assert n_updates < each.n_updates <= n_updates + 160 // agent.decisions_per_update
+    assert _bytes(learner.state()) == _bytes(again.state())
+
+
+def test_state_of_other_candidates_fits_a_learner_that_stores_none() -> None:
+    saved = _learner(SMALL)
+    _random_run(saved, np.random.default_rng(5))
+    initial = initial_weights(Architecture.of(LAYOUT, SMALL), np.random.default_rng(0))
+    learner = QRDQNLearner(LAYOUT, SMALL, 4, 9, initial, np.random.default_rng(9))
+    learner.load_state(saved.state())
+    assert _bytes(learner.state()) == _bytes(saved.state())
+
+
+def _play(learner: QRDQNLearner, rng: np.random.Generator, length: int, n_candidates: int) -> None:
+    """One episode of random decisions among any number of candidates, rewarded at once."""
+    learner.start_episode()
+    for number in range(length):
+        mask = np.ones((4, n_candidates), np.bool_)
+        observation = _observe(number, rng.random((4, n_candidates)), np.zeros(4), mask)
+        learner.record(observation, learner.act(observation))
+        learner.settle(Settlements(observation.replica, observation.decision, rng.random(4)))
+        learner.maybe_update()
+    learner.end_episode()

@@ -12,6 +12,7 @@ from federate_process import COMMAND, experiment_of, federate
 
 from federation.local_run import train
 from marl_sched.run_folder import RunFolder
+from zones.view import parse_view
 
 pytestmark = [pytest.mark.network, pytest.mark.processes]
 ROUNDS = 5
@@ -48,6 +49,9 @@ def test_federate_writes_what_train_writes_and_leaves_nothing(
         assert sum(float(str(line["offload_rate"])) for line in run.lines("train")) > 0
         assert f"wrote {run.folder}: {ROUNDS} rounds, best round" in run.output
         assert f"--run {run.folder}" in run.output
+        for zone in ("a", "b", "c"):
+            data = (run.folder / "live" / f"{zone}.json").read_bytes()
+            assert parse_view(data, zone).n_decisions > 0
         assert (run.folder / "federation").stat().st_mode & 0o777 == 0o700
 
 

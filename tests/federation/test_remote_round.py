@@ -10,6 +10,7 @@ from zone_double import ROOT, written
 
 from federation.client_app import make_client_app
 from federation.exchange_hub import ExchangeHub
+from federation.live_views import LiveFolder, ViewSink
 from federation.local_grid import LocalGrid
 from federation.local_run import train
 from federation.messages import Packed, decode_order, encode_order, invite
@@ -23,6 +24,7 @@ from marl_sched.config import Experiment, load_config
 from marl_sched.run_folder import Checkpoint, RunFolder
 from zones.exchange_client import RemoteExchange
 from zones.records import Invitation, NetworkPair, RoundOrder
+from zones.view import parse_view
 from zones.worker import ZoneWorker, first_weights, make_learned_policy, score_validation
 
 MACHINES = "machines: [{count: 3, capacity: {cpu_milli: 64000, memory_mib: 131072}}]"
@@ -55,7 +57,11 @@ def run_over_hub(
         events.append(event)
         progress(event)
 
-    with ExchangeHub(experiment, "127.0.0.1:0") as hub:
+    with (
+        ViewSink(LiveFolder(path), experiment.zone_names) as sink,
+        ExchangeHub(experiment, "127.0.0.1:0") as hub,
+    ):
+        hub.watch = sink.take
         session = Session(
             experiment=experiment,
             folder=folder,
@@ -68,7 +74,8 @@ def run_over_hub(
         )
         apps = {}
         for number, (name, exchange) in enumerate(exchanges.items(), 10):
-            worker = ZoneWorker(experiment, name, exchange, folder.zone_path(name))
+            zone_path = folder.zone_path(name)
+            worker = ZoneWorker(experiment, name, exchange, zone_path, show=exchange.show)
             apps[number] = make_client_app(worker, exchange=exchange)
         with LocalGrid(apps) as grid:
             make_server_app(session)(grid, Context(1, 1, {}, RecordDict(), {}))
@@ -84,6 +91,9 @@ def test_run_over_the_hub_writes_what_train_writes(experiment: Experiment, tmp_p
         {name: RemoteExchange(name) for name in experiment.zone_names},
     )
     assert written(tmp_path / "remote") == written(tmp_path / "local")
+    for name in experiment.zone_names:
+        data = (tmp_path / "remote" / "live" / f"{name}.json").read_bytes()
+        assert parse_view(data, name).machines.n == 3
 
 
 class Failing(RemoteExchange):

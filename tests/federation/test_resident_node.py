@@ -14,7 +14,7 @@ from superlink import Driver, SuperLink, Tls, driving, error_of, running, wait_f
 
 from federation.certificates import make_authority
 from federation.fleet_line import SuperLinkAddress
-from federation.fleet_link import FleetLink
+from federation.fleet_link import LEASE_S, FleetLink
 from federation.messages import STALE
 from federation.resident_node import Pace, ResidentNode, Watch
 from marl_sched.errors import RunError, SecurityError
@@ -85,6 +85,7 @@ def start_node(
     echo: Echo,
     pace: Pace = PACE,
     after_reply: Callable[[], None] = lambda: None,
+    left_node: int = 0,
 ) -> Running:
     stop = threading.Event()
     told: list[str] = []
@@ -95,7 +96,7 @@ def start_node(
             told.append(state)
 
     watch = Watch(lambda: "zone_0", tell, after_reply)
-    node = ResidentNode(FleetLink(address, key, stop), echo.app(), stop, watch, pace)
+    node = ResidentNode(FleetLink(address, key, stop), echo.app(), stop, watch, pace, left_node)
 
     def run() -> None:
         try:
@@ -224,6 +225,27 @@ def test_second_process_with_a_key_waits_until_the_first_is_gone(
             first.end()
             wait_for(lambda: second.told[-1] == "online", "the second is admitted")
             assert driver.nodes() == [node_id]
+
+
+@pytest.mark.parametrize("is_secure", [False, True])
+def test_node_takes_the_place_of_a_killed_process_before_its_lease_ends(
+    plain: SuperLink, secured: SuperLink, is_secure: bool
+) -> None:
+    superlink, key = secured if is_secure else plain, new_key()
+    if is_secure:
+        superlink.register(key.public_key(), "zone_0")
+    address = SuperLinkAddress(superlink.fleet, superlink.tls.ca if superlink.tls else None)
+    killed = FleetLink(address, key, threading.Event())
+    node_id = killed.activate()
+    pace = Pace(wait_s=LEASE_S / 4, refused_s=0.2)
+    node = start_node(address, key, Echo(), pace, left_node=node_id)
+    try:
+        wait_for(lambda: "online" in node.told or bool(node.errors), "it is admitted")
+        assert node.errors == []
+        assert node.node._node_id == node_id
+    finally:
+        node.end()
+        killed.close()
 
 
 def test_node_that_is_never_admitted_gives_up_and_says_why(plain: SuperLink) -> None:

@@ -3,9 +3,11 @@
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 from zone_double import experiment_of
@@ -16,21 +18,25 @@ from federation.messages import FAILED, STALE
 from federation.roster import Roster
 from federation.seats import Seat
 from federation.session import Patience
+from marl_sched.config import Experiment
 from marl_sched.errors import RunError
 from zones.records import Assignment
 
 EXPERIMENT = experiment_of("federation.quorum=2")
 PATIENCE = Patience(wait_s=0.3, answer_s=0.3, poll_s=0.01, n_returns=2)
+LONG = Patience(wait_s=20.0, answer_s=20.0, poll_s=0.01)
 
 
 class Node:
     """A node as the roster sees it."""
 
-    def __init__(self, name: str = "", *, answers: bool = True, n_unready: int = 0) -> None:
+    def __init__(
+        self, name: str = "", *, answers: bool = True, n_unready: int = 0, problem: str = ""
+    ) -> None:
         self.name, self.answers, self.n_unready = name, answers, n_unready
         self.was = Assignment("", 0)
         self.told: list[Hello] = []
-        self.problem = ""
+        self.problem = problem
         self.error: int | None = None
 
     def greet(self, hello: Hello) -> ZoneStatus:
@@ -114,7 +120,7 @@ class Watched:
             threading.Event(),
         )
         self._shift_s = 0.0
-        self.roster._clock.now = self._now
+        self.roster._questions.now = self._now
 
     @property
     def who(self) -> dict[str, int]:
@@ -128,6 +134,13 @@ class Watched:
         for _ in range(times):
             self._shift_s += 10.0
             self.roster.refresh()
+
+    def missing(self) -> dict[str, str]:
+        """Return the zones that were last said to be missing, with the reasons."""
+        said = [what for kind, what in self.notes if kind == "missing"]
+        assert said[-1]["zones"] == sorted(said[-1]["why"])
+        why: dict[str, str] = said[-1]["why"]
+        return why
 
     def _now(self) -> float:
         return time.monotonic() + self._shift_s
@@ -177,7 +190,8 @@ def test_run_goes_on_with_a_quorum_and_says_who_is_missing() -> None:
     watched = Watched({5: Node("zone_0"), 6: Node("zone_2"), 7: Node("zone_1", answers=False)})
     watched.roster.refresh()
     assert set(watched.who) == {"zone_0", "zone_2"}
-    assert ("missing", {"zones": ["zone_1"]}) in watched.notes
+    reason = "no process of it is there (1 have not said yet what they are)"
+    assert watched.missing() == {"zone_1": reason}
 
 
 def test_too_few_zones_end_the_run() -> None:
@@ -338,3 +352,205 @@ def test_answer_that_makes_no_sense_bars_the_node() -> None:
     assert set(watched.who) == {"zone_0", "zone_2"}
     reasons = [what["reason"] for kind, what in watched.notes if kind == "refused"]
     assert "epoch = 'one'" in reasons[0]
+
+
+def test_named_node_gets_its_zone_from_a_free_one_that_came_first() -> None:
+    nodes = {5: Node(), 6: Node(), 7: Node()}
+    watched = Watched(nodes, patience=LONG)
+    for _ in range(3):
+        watched.roster._step()
+    assert [node.was.zone for node in nodes.values()] == ["zone_0", "zone_1", "zone_2"]
+    nodes[9] = Node("zone_0")
+    del nodes[7]
+    watched.roster.refresh()
+    # The free one makes room at once, and takes what is left.
+    assert watched.who == {"zone_0": 9, "zone_1": 6, "zone_2": 5}
+    assert watched.epochs() == {"zone_0": 2, "zone_1": 1, "zone_2": 2}
+
+
+def test_named_node_gets_its_zone_later_and_no_round_is_without_it() -> None:
+    nodes = {5: Node(), 6: Node(), 7: Node()}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    assert watched.who["zone_1"] == 6
+    nodes[9] = Node("zone_1", n_unready=2)
+    for _ in range(4):
+        watched.refresh()
+        assert watched.who["zone_1"] == 6
+        assert watched.epochs()["zone_1"] == 1
+    watched.refresh(4)
+    assert watched.who == {"zone_0": 5, "zone_1": 9, "zone_2": 7}
+    assert watched.epochs()["zone_1"] == 2
+    assert nodes[6].told[-1].zone == ""
+
+
+def test_free_node_that_gave_its_zone_back_takes_the_next_one_that_is_lost() -> None:
+    nodes = {5: Node(), 6: Node(), 7: Node(), 9: Node("zone_1")}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    spare = ({5, 6, 7} - set(watched.who.values())).pop()
+    lost = watched.who["zone_2"]
+    del nodes[lost]
+    watched.refresh(4)
+    assert watched.who["zone_2"] == spare
+    assert watched.who["zone_1"] == 9
+
+
+def test_named_node_that_was_lost_gets_its_zone_back_from_the_spare() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2")}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    nodes[8] = Node()
+    nodes[6].answers = False
+    watched.roster.remove({"zone_1": "stopped"})
+    watched.refresh(3)
+    assert watched.who["zone_1"] == 8
+    nodes[6].answers = True
+    watched.refresh(4)
+    assert watched.who["zone_1"] == 6
+    assert watched.epochs()["zone_1"] == 3
+    assert nodes[8].told[-1].zone == ""
+
+
+def test_losses_of_a_zone_do_not_count_for_the_node_that_waits_for_it() -> None:
+    nodes = {5: Node("zone_0"), 6: Node(), 7: Node("zone_2")}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    nodes[9] = Node("zone_1", n_unready=100)
+    watched.refresh(2)
+    watched.roster.remove({"zone_1": "its stream broke"})
+    waiting, lost = (watched.roster._nodes[number] for number in (9, 6))
+    assert (waiting.n_losses, lost.n_losses) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("node", "reason"),
+    [
+        (None, "no process of it is there"),
+        (Node("zone_1", n_unready=1000), "its process is there but not ready: it still prepares"),
+        (Node("zone_1", problem="a: no such trace"), "not ready: a: no such trace"),
+        (Node("zone_9"), "no process of it is there"),
+    ],
+)
+def test_reason_why_a_zone_is_missing_is_told(node: Node | None, reason: str) -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_2")} | ({} if node is None else {7: node})
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    why = watched.missing()["zone_1"]
+    assert why.endswith(reason)
+
+
+def test_end_of_a_run_with_too_few_zones_names_every_reason() -> None:
+    watched = Watched({5: Node("zone_0"), 6: Node("zone_1", n_unready=1000)})
+    with pytest.raises(RunError, match=r"zone_1: its process is there but not .*; zone_2: no pro"):
+        watched.roster.refresh()
+
+
+def test_added_zone_is_not_waited_for_and_joins_once_it_is_ready() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2")}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    watched.roster.adopt(with_zones("zone_0", "zone_1", "zone_2", "zone_3"))
+    assert set(watched.who) == {"zone_0", "zone_1", "zone_2"}
+    assert {zone_names(node.told[-1]) for node in nodes.values()} == {"zone_0 zone_1 zone_2 zone_3"}
+    assert set(watched.epochs().values()) == {1}
+    nodes[8] = Node("zone_3", n_unready=2)
+    watched.refresh(4)
+    assert set(watched.who) == {"zone_0", "zone_1", "zone_2"}
+    watched.refresh(4)
+    assert watched.who["zone_3"] == 8
+    assert [what["zone"] for kind, what in watched.notes if kind == "joined"] == [
+        *("zone_0", "zone_1", "zone_2", "zone_3")
+    ]
+
+
+def test_zones_are_asked_to_prepare_for_the_change_and_waited_for() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2")}
+    watched = Watched(nodes, patience=LONG)
+    watched.roster.refresh()
+    nodes[6].n_unready = 2
+    watched.roster.adopt(with_zones("zone_0", "zone_1", "zone_2", "zone_3"))
+    assert set(watched.who) == {"zone_0", "zone_1", "zone_2"}
+
+
+def test_zone_that_does_not_prepare_in_time_is_left_out() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2")}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    nodes[6].answers = False
+    watched.roster.adopt(with_zones("zone_0", "zone_1", "zone_2", "zone_3"))
+    watched.roster.refresh()
+    assert set(watched.who) == {"zone_0", "zone_2"}
+
+
+def test_spare_takes_an_added_zone() -> None:
+    nodes = {number: Node() for number in (5, 6, 7, 8)}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    spare = (set(nodes) - set(watched.who.values())).pop()
+    watched.roster.adopt(with_zones("zone_0", "zone_1", "zone_2", "zone_3"))
+    watched.refresh(2)
+    assert watched.who["zone_3"] == spare
+
+
+def test_added_zone_without_a_process_is_told_once() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2")}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    watched.roster.adopt(with_zones("zone_0", "zone_1", "zone_2", "zone_3"))
+    watched.refresh(4)
+    assert watched.missing() == {"zone_3": "no process of it is there"}
+    assert [kind for kind, _ in watched.notes].count("missing") == 1
+
+
+def test_node_of_a_removed_zone_is_refused_if_named_and_else_a_spare() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node()}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    assert watched.who["zone_2"] == 7
+    watched.roster.adopt(with_zones("zone_0", "zone_1"))
+    watched.refresh(3)
+    assert watched.who == {"zone_0": 5, "zone_1": 6}
+    assert nodes[7].told[-1].zone == ""
+    assert not nodes[7].told[-1].refusal
+    watched.roster.adopt(with_zones("zone_0", "zone_2"))
+    watched.refresh(3)
+    assert watched.who == {"zone_0": 5, "zone_2": 7}
+    assert watched.epochs() == {"zone_0": 1, "zone_2": 2}
+    assert nodes[6].told[-1].refusal == "zone zone_1 is not in the configuration any more"
+    assert [what["zone"] for kind, what in watched.notes if kind == "left"] == ["zone_2", "zone_1"]
+
+
+def test_node_that_came_before_its_zone_was_added_is_let_in_then() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2"), 8: Node("zone_3")}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    watched.refresh(2)
+    assert nodes[8].told[-1].refusal
+    watched.roster.adopt(with_zones("zone_0", "zone_1", "zone_2", "zone_3"))
+    watched.refresh(2)
+    assert watched.who["zone_3"] == 8
+
+
+def test_answer_to_the_old_experiment_does_not_count_for_the_new_one() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2", n_unready=1)}
+    watched = Watched(nodes, patience=replace(PATIENCE, wait_s=0.0, answer_s=0.05))
+    watched.roster._step()
+    watched.roster._step()  # zone_2 is asked whether it is what it was told to be
+    node = watched.roster._nodes[7]
+    asked = node.query
+    assert asked is not None
+    nodes[7].answers = False
+    watched.roster.adopt(with_zones("zone_0", "zone_1", "zone_2", "zone_3"))
+    assert node.query != asked
+
+
+def with_zones(*names: str) -> Experiment:
+    """The experiment with other zones, all like its first."""
+    first = EXPERIMENT.zones[0]
+    zones = [first.model_copy(update={"name": name}) for name in names]
+    return EXPERIMENT.model_copy(update={"zones": zones})
+
+
+def zone_names(hello: Hello) -> str:
+    return " ".join(zone["name"] for zone in yaml.safe_load(hello.config)["zones"])

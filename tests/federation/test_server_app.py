@@ -18,7 +18,8 @@ from zone_double import (
 )
 
 from federation.round_driver import Stopped
-from federation.session import RoundDone
+from federation.session import RoundDone, Session
+from marl_sched.config import Experiment, Zone, load_config
 from marl_sched.errors import CheckpointError, ConfigError, RunError
 from marl_sched.run_folder import RunFolder
 from zones.records import NetworkPair, RoundReport
@@ -255,3 +256,147 @@ def test_finished_run_resumed_changes_nothing(tmp_path: Path) -> None:
     before = written(tmp_path / "run")
     assert run_doubles(tmp_path / "run", experiment_of(), resume=True) == []
     assert written(tmp_path / "run") == before
+
+
+def with_zones(*names: str, quorum: int = 1) -> Experiment:
+    """The experiment with some of its zones.
+
+    New zones are not waited for; a quorum of all makes sure that they are there.
+    """
+    whole = experiment_of(f"federation.quorum={quorum}")
+    zones = [zone for zone in whole.zones if zone.name in names]
+    return whole.model_copy(update={"zones": zones})
+
+
+TWO, THREE = with_zones("zone_0", "zone_1"), with_zones(*ZONES, quorum=3)
+ALL, SOME, ONE = with_zones(*ZONES), with_zones("zone_1", "zone_2"), with_zones("zone_2")
+
+
+def changing(*experiments: Experiment | None) -> Callable[[Session], Session]:
+    """Return what lets a run have these experiments, one a round from its first on."""
+    left = [*experiments]
+
+    def renew(session: Session) -> Session | None:
+        experiment = left.pop(0) if left else None
+        return None if experiment is None else replace(session, experiment=experiment)
+
+    return lambda session: replace(session, renew=renew)
+
+
+def members(path: Path) -> dict[object, list[object]]:
+    found: dict[object, list[object]] = {}
+    for line in lines(path, "train"):
+        found.setdefault(line["round"], []).append(line["zone"])
+    return found
+
+
+def test_zones_join_and_leave_between_rounds_by_the_configuration(tmp_path: Path) -> None:
+    run_doubles(tmp_path / "run", TWO, change=changing(None, None, THREE, SOME))
+    assert members(tmp_path / "run") == {
+        1: ["zone_0", "zone_1"],
+        2: ["zone_0", "zone_1"],
+        3: ["zone_0", "zone_1", "zone_2"],
+        4: ["zone_1", "zone_2"],
+    }
+    assert lines(tmp_path / "run", "zones") == [
+        {"kind": "zones", "round": 3, "added": ["zone_2"], "removed": []},
+        {"kind": "zones", "round": 4, "added": [], "removed": ["zone_0"]},
+    ]
+    assert load_config(tmp_path / "run" / "config.yaml") == SOME
+
+
+def test_line_of_a_change_is_the_first_of_its_round(tmp_path: Path) -> None:
+    run_doubles(tmp_path / "run", TWO, change=changing(None, None, THREE))
+    text = (tmp_path / "run" / "metrics.jsonl").read_text()
+    of_round = [line for line in map(json.loads, text.splitlines()) if line["round"] == 3]
+    assert [line["kind"] for line in of_round] == ["zones", "train", "train", "train"]
+
+
+def test_configuration_of_the_folder_is_that_of_the_last_committed_round(tmp_path: Path) -> None:
+    config = tmp_path / "run" / "config.yaml"
+    with pytest.raises(Killed):
+        run_doubles(tmp_path / "run", ALL, change=changing(None, None, SOME), progress=after(2))
+    assert load_config(config) == ALL
+    with pytest.raises(Killed):
+        run_doubles(tmp_path / "run", SOME, resume=True, progress=after(3))
+    assert load_config(config) == SOME
+
+
+def test_best_policy_of_other_zones_counts_no_more(tmp_path: Path) -> None:
+    # The double's objective only grows: among equal zones the first validation is the best.
+    run_doubles(tmp_path / "run", ALL, change=changing(None, None, None, SOME))
+    validations = lines(tmp_path / "run", "validation")
+    assert [(line["round"], line["is_best"]) for line in validations] == [(2, True), (4, True)]
+
+
+@pytest.mark.parametrize("round_number", [1, 2, 3, 4])
+def test_run_with_a_change_killed_and_resumed_writes_the_same_bytes(
+    tmp_path: Path, round_number: int
+) -> None:
+    wanted = [None, ALL, ALL, SOME, ONE]  # by round
+    run_doubles(tmp_path / "whole", ALL, change=changing(None, None, SOME, ONE))
+    changes = changing(None, None, SOME, ONE)
+    with pytest.raises(Killed):
+        run_doubles(tmp_path / "killed", ALL, change=changes, progress=after(round_number))
+    begins_with = wanted[min(round_number + 1, 4)]
+    assert begins_with is not None
+    later = changing(None, *wanted[round_number + 2 :])
+    run_doubles(tmp_path / "killed", begins_with, resume=True, change=later)
+    assert written(tmp_path / "killed") == written(tmp_path / "whole")
+    assert load_config(tmp_path / "killed" / "config.yaml") == ONE
+
+
+@pytest.mark.parametrize("n_writes", range(4, 8))
+def test_run_killed_while_it_commits_a_change_writes_the_same_bytes(
+    tmp_path: Path, n_writes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_doubles(tmp_path / "whole", ALL, change=changing(None, None, SOME))
+    replace_file = Path.replace
+    writes: list[str] = []
+
+    def killed_at_the_last(self: Path, target: Path) -> Path:
+        writes.append(target.name)
+        if len(writes) == n_writes:
+            raise Killed
+        return replace_file(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed_at_the_last)
+        with pytest.raises(Killed):
+            run_doubles(tmp_path / "killed", ALL, change=changing(None, None, SOME))
+    run_doubles(tmp_path / "killed", SOME, resume=True)
+    assert written(tmp_path / "killed") == written(tmp_path / "whole")
+    assert load_config(tmp_path / "killed" / "config.yaml") == SOME
+
+
+def test_change_that_is_taken_back_before_a_round_leaves_no_trace(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        run_doubles(tmp_path / "run", ALL, progress=after(2))
+    run_doubles(tmp_path / "run", SOME, resume=True, change=changing(ALL))
+    assert members(tmp_path / "run")[4] == list(ZONES)
+    assert lines(tmp_path / "run", "zones") == []
+    assert load_config(tmp_path / "run" / "config.yaml") == ALL
+
+
+def test_change_of_the_zones_is_told(tmp_path: Path) -> None:
+    told: list[tuple[str, dict[str, object]]] = []
+    changes = changing(None, THREE)
+
+    def change(session: Session) -> Session:
+        return replace(changes(session), note=lambda kind, what: told.append((kind, dict(what))))
+
+    run_doubles(tmp_path / "run", TWO, change=change)
+    expected = {"round": 2, "added": ("zone_2",), "removed": ()}
+    assert ("zones", expected) in told
+
+
+def test_run_ends_when_too_few_zones_of_a_change_are_there(tmp_path: Path) -> None:
+    alone = with_zones("zone_0", quorum=2).model_copy(
+        update={"zones": [TWO.zones[0], _absent("zone_8"), _absent("zone_9")]}
+    )
+    with pytest.raises(RunError, match=r"1 zones are left.*quorum = 2.*zone_8: no process of it"):
+        run_doubles(tmp_path / "run", TWO, change=changing(None, alone))
+
+
+def _absent(name: str) -> Zone:
+    return TWO.zones[0].model_copy(update={"name": name})

@@ -424,3 +424,27 @@ def test_order_and_report_carry_zone_and_epoch() -> None:
     assert decoded == order(3, "b", 5)
     report = encode_report("b", RoundReport(None, 0, {}), decoded, packed.spec)
     assert report.config_records["report"]["epoch"] == 5
+
+
+def test_restarted_node_whose_zone_has_left_the_configuration_is_free(start: Start) -> None:
+    before = start()
+    before.ready(replace(HELLO, zone="b"))
+    only_a = dump_config(tiny(zone("a")))
+    assert before.host.greet(Hello(only_a, "run")).problem == ""  # a spare from now on
+    before.host._release()
+    after = start()
+    assert after.host.greet(Hello(only_a, "run")) == ZoneStatus("")
+    assert after.ready(replace(HELLO, config=only_a)).is_ready
+    assert after.host.failure == ""
+
+
+def test_zone_that_stays_rebuilds_its_worker_for_other_zones_from_its_state(start: Start) -> None:
+    bench = start()
+    bench.ready(HELLO)
+    bench.work(order(1))
+    more = dump_config(tiny(zone("a"), zone("b"), zone("c")))
+    assert bench.ready(replace(HELLO, config=more, last_round=1)).epoch == 1
+    first, second = bench.workers
+    assert [z.name for z in second.experiment.zones] == ["a", "b", "c"]
+    assert second.loaded == ["state-00001.npz"]
+    assert first.folder == second.folder

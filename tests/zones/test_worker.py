@@ -207,3 +207,29 @@ def test_state_without_a_round_is_refused(tmp_path: Path) -> None:
     write_arrays(tmp_path / "state.npz", "zone state", {"zone": "alone"}, {})
     with pytest.raises(CheckpointError, match=r"state\.npz: round = None, expected an integer"):
         worker_of(experiment_of()).load_state(tmp_path / "state.npz")
+
+
+@pytest.mark.parametrize(("target", "is_warm"), [("sarsa", True), ("double", False)])
+def test_worker_goes_on_from_its_state_when_zones_were_added(
+    tmp_path: Path, target: str, is_warm: bool
+) -> None:
+    alone = experiment_of(f"agent.target={target}")
+    peer = alone.zones[0].model_copy(update={"name": "peer"})
+    (first,) = rounds(worker_of(alone, folder=tmp_path), 1)
+    assert first.weights is not None
+    later = worker_of(alone.model_copy(update={"zones": [*alone.zones, peer]}), folder=tmp_path)
+    later.load_state(state_path(tmp_path, 1))
+    second = later.train_round(first.weights, order_of(2))
+    assert second.metrics["updates"] > 0
+    # With all candidates in the replay it begins empty, and the warm-up anew.
+    n_due = second.n_decisions // alone.agent.decisions_per_update
+    assert (second.metrics["updates"] >= n_due) is is_warm
+
+
+def test_worker_at_rest_holds_no_episode() -> None:
+    worker = worker_of(experiment_of())
+    first = worker.initial_weights()
+    worker.train_round(NetworkPair(first, first), order_of(1, validates=True))
+    assert worker._envs.keys() == {1, 2}
+    for env in worker._envs.values():
+        assert not hasattr(env.simulator, "state")
