@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from federation.weights import WeightSpec, pack
@@ -103,6 +103,12 @@ def describe(content: RecordDict) -> str:
     if config is None:
         return "a greeting"
     return f"round {config.get('round')!r}, attempt {config.get('attempt')!r}"
+
+
+def place_of(reply: Message) -> dict[str, Any]:
+    """Return round and attempt of a report, for log lines; of any other reply nothing."""
+    found = {} if reply.has_error() else reply.content.config_records.get("report", {})
+    return {key: found[key] for key in ("round", "attempt") if key in found}
 
 
 def encode_report(

@@ -27,7 +27,7 @@ from federation.fleet_errors import (
     Stopping,
 )
 from federation.fleet_link import FleetLink, Head
-from federation.messages import FAILED, describe
+from federation.messages import FAILED, describe, place_of
 from federation.node_threads import Done, Heart, Reminder, Retries, Task, Work, stale
 from marl_sched.errors import MarlSchedError, RunError, SecurityError
 
@@ -272,6 +272,7 @@ class ResidentNode:
             done.work_s,
             done.fetch_s,
             send_s,
+            extra=place_of(done.reply),
         )
         try:
             self._watch.after_reply()

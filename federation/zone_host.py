@@ -58,10 +58,15 @@ class ZoneHost:
                 self._prepare(last)
 
     @property
+    def zone(self) -> str:
+        """The zone that this node is, or is for; empty: none yet."""
+        told = self._told
+        return told.zone if told is not None else self._settings.name
+
+    @property
     def label(self) -> str:
         """How the log calls this node."""
-        told = self._told
-        return told.zone if told is not None else self._settings.name or "a free zone"
+        return self.zone or "a free zone"
 
     @property
     def is_busy(self) -> bool:

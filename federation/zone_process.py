@@ -149,6 +149,12 @@ class ZoneProcess:
                 compiler.stop()
 
     @property
+    def place(self) -> dict[str, str]:
+        """What log lines of this process are about."""
+        zone = "" if self._host is None else self._host.zone
+        return {"zone": zone} if zone else {}
+
+    @property
     def _label(self) -> str:
         return "a zone" if self._host is None else self._host.label
 

@@ -2,13 +2,14 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Literal
 
 LogFormat = Literal["text", "json"]
+Place = Callable[[], Mapping[str, str | int]]
 LOG_FORMAT_VARIABLE = "MARL_SCHED_LOG_FORMAT"
 """Environment variable that the processes of a run inherit."""
 
@@ -34,12 +35,22 @@ class JsonLines(logging.Formatter):
     """Formats a record as JSON on one line.
 
     Keys: time (UTC, ISO 8601), level, logger, message; zone, round and attempt where known; error
-    with the traceback of an exception. `extra={"zone": ...}` of a call wins over `at_place`.
+    with the traceback of an exception. `extra={"zone": ...}` of a call wins over `at_place`, which
+    wins over what holds for the whole process.
     """
+
+    def __init__(self, place: Place | None = None) -> None:
+        """Format lines of one process.
+
+        Args:
+            place: Returns what lines are about that say nothing of it.
+        """
+        super().__init__()
+        self._place = place or dict
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, without its end."""
-        place = _PLACE.get({})
+        place = {**self._place(), **_PLACE.get({})}
         about = {key: getattr(record, key, place.get(key)) for key in _KEYS}
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
@@ -53,11 +64,12 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def formatter(log_format: str, text: str) -> logging.Formatter:
+def formatter(log_format: str, text: str, place: Place | None = None) -> logging.Formatter:
     """Return a formatter.
 
     Args:
         log_format: `json`; anything else is text.
         text: How a line of text looks, as for `logging.Formatter`.
+        place: Returns what lines are about that say nothing of it; for JSON.
     """
-    return JsonLines() if log_format == "json" else logging.Formatter(text)
+    return JsonLines(place) if log_format == "json" else logging.Formatter(text)

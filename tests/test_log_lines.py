@@ -72,3 +72,13 @@ def test_exception_is_in_its_line(said: StringIO) -> None:
 def test_text_stays_text() -> None:
     record = logging.LogRecord("a", logging.INFO, "", 0, "%d", (4,), None)
     assert formatter("text", "%(name)s %(message)s").format(record) == "a 4"
+
+
+def test_what_holds_for_the_process_is_said_where_nothing_else_is() -> None:
+    lines_of = formatter("json", "%(message)s", lambda: {"zone": "a", "round": 1})
+    record = logging.LogRecord("a", logging.INFO, "", 0, "x", (), None)
+    with at_place(round=5):
+        inner = json.loads(lines_of.format(record))
+    outer = json.loads(lines_of.format(record))
+    assert (inner["zone"], inner["round"]) == ("a", 5)
+    assert (outer["zone"], outer["round"]) == ("a", 1)

@@ -14,7 +14,7 @@ from marl_sched.commands.observing import MetricsOption
 from marl_sched.commands.options import folder_of
 from marl_sched.config.base import NAME_PATTERN
 from marl_sched.errors import MarlSchedError
-from marl_sched.log_lines import LOG_FORMAT_VARIABLE, formatter
+from marl_sched.log_lines import LOG_FORMAT_VARIABLE, Place, formatter
 from zones.join_token import parse_join_token
 
 _STATES = Path("zone-state")
@@ -162,9 +162,9 @@ def zone(  # noqa: PLR0913 - one parameter an option
         wait_s=wait_s,
         metrics=metrics,
     )
-    _log_lines()
     with stopping_on_signals() as stop:
         process = ZoneProcess(settings, stop)
+        _log_lines(lambda: process.place)
         try:
             process.run()
         except (MarlSchedError, OSError) as error:
@@ -185,9 +185,9 @@ def _end_at_once(line: str, exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
-def _log_lines() -> None:
-    """Log what a long-lived process does, with the time of day."""
+def _log_lines(place: Place) -> None:
+    """Log what a long-lived process does, with the time of day, or the zone if as JSON."""
     logging.getLogger("flwr").setLevel(logging.WARNING)
     logging.getLogger("federation").setLevel(min(logging.INFO, logging.getLogger().level))
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(formatter(os.environ.get(LOG_FORMAT_VARIABLE, ""), _LINE))
+        handler.setFormatter(formatter(os.environ.get(LOG_FORMAT_VARIABLE, ""), _LINE, place))
