@@ -107,8 +107,8 @@ def describe(content: RecordDict) -> str:
 
 def place_of(reply: Message) -> dict[str, Any]:
     """Return round and attempt of a report, for log lines; of any other reply nothing."""
-    found = {} if reply.has_error() else reply.content.config_records.get("report", {})
-    return {key: found[key] for key in ("round", "attempt") if key in found}
+    record = None if reply.has_error() else reply.content.config_records.get("report")
+    return {key: record[key] for key in ("round", "attempt") if record and key in record}
 
 
 def encode_report(
