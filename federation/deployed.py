@@ -21,7 +21,8 @@ from flwr.serverapp import Grid, ServerApp
 
 from federation.certificates import open_authority
 from federation.events import EVENTS, PRIVATE, EventLog
-from federation.exchange_hub import ExchangeHub, ZoneOf
+from federation.exchange_frames import ZoneOf
+from federation.exchange_hub import ExchangeHub
 from federation.flower_private import pull_replies_at_once
 from federation.guarded import die_with_parent
 from federation.local_run import open_session
@@ -49,6 +50,8 @@ _LONGEST_POLL_S = 1.0
 _LOCK_S = 20.0
 """Longest wait for an earlier ServerApp of the same folder to end."""
 _RETURNS = 3
+CONFIG = "config.yaml"
+"""File in the run's folder: the configuration of its last committed round."""
 _LINE = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -120,7 +123,7 @@ def _open(settings: ServerSettings, wanted: Wanted) -> Experiment:
 
     Without a supervisor it is that of the run's folder, which is created if need be.
     """
-    config = settings.run_dir / "config.yaml"
+    config = settings.run_dir / CONFIG
     if not config.exists():
         RunFolder.create(settings.run_dir, load_config(settings.config))
     private = settings.run_dir / PRIVATE
@@ -141,10 +144,9 @@ def _serve(
     grid: Grid,
     context: Context,
 ) -> None:
-    experiment = wanted[0]
     with ExitStack() as stack:
         _lock(stack, settings.run_dir)
-        folder = RunFolder.resume(settings.run_dir, experiment)
+        folder, experiment = open_folder(settings.run_dir, wanted[0], log)
         hub = stack.enter_context(
             ExchangeHub(
                 experiment,
@@ -163,6 +165,7 @@ def _serve(
             federation.grace_s,
             poll_s=POLL_S,
             longest_poll_s=_LONGEST_POLL_S,
+            is_fatal=False,
         )
         patience = Patience(wait_s=federation.wait_s, poll_s=POLL_S, n_returns=_RETURNS)
 
@@ -179,6 +182,27 @@ def _serve(
             renew=renewal.renew,
         )
         make_server_app(session)(grid, context)
+
+
+def open_folder(
+    run_dir: Path, experiment: Experiment, log: EventLog
+) -> tuple[RunFolder, Experiment]:
+    """Open a run's folder to go on with an experiment, or with that of its last committed round.
+
+    What was handed over while the run went on may turn out to be more than other zones, compared
+    with what was committed. That is noted, as it is between two rounds, and is no end of the run.
+
+    Raises:
+        ConfigError: There is no run.
+        CheckpointError: There are checkpoints, but none is whole.
+    """
+    try:
+        return RunFolder.resume(run_dir, experiment), experiment
+    except RunError as error:
+        committed = load_config(run_dir / CONFIG)
+        folder = RunFolder.resume(run_dir, committed)
+        log.write("config", {"problem": str(error)})
+        return folder, committed
 
 
 def _lock(stack: ExitStack, run_dir: Path) -> None:

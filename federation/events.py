@@ -72,6 +72,8 @@ class EventReader:
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
+            if file.seek(0, os.SEEK_END) < self._position:  # somebody has deleted or emptied it
+                self._position = 0
             file.seek(self._position)
             added = file.read()
         whole = added[: added.rfind(b"\n") + 1]

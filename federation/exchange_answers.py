@@ -89,11 +89,14 @@ def _by_address(posts: Sequence[Posted]) -> Mapping[int, Mapping[str, _Rows]]:
             rows = getattr(posted.outbox, name)
             if not len(rows):
                 continue
-            to = rows[:, TO]
-            for zone in set(to.tolist()):
-                mine = rows[to == zone]
+            zones = set(rows[:, TO].tolist())
+            for zone in zones:
+                n, values = len(rows), getattr(posted.message, name).values
+                if len(zones) > 1:
+                    mine = rows[rows[:, TO] == zone]
+                    n, values = len(mine), mine.tobytes()
                 by_name = found.setdefault(int(zone), {})
                 made = by_name.setdefault(name, _Rows([0] * len(posts), []))
-                made.counts[at] = len(mine)
-                made.values.append(mine.tobytes())
+                made.counts[at] = n
+                made.values.append(values)
     return found

@@ -7,14 +7,16 @@ Shapes: E replicas, R resources, D columns of a digest, K rows.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from federation.exchange_ledger import Ledger
+from federation.exchange_parts import NO_ROWS, NOTHING, as_read, rows_as_read
 from federation.exchange_plan import Place
 from marl_sched.cluster.exchange import Outbox
 from marl_sched.cluster.kernels import messages as m
+from marl_sched.cluster.kernels import posts
 from marl_sched.cluster.kernels.digest import N_DIGEST_AMOUNTS, N_PLAIN_DIGEST
 from marl_sched.cluster.machines import build_machines
 from marl_sched.cluster.model import N_SHAPES
@@ -47,6 +49,8 @@ _NAMES = {
 }
 _REAL = {"reference", "mean", "sigma", "reward"}
 """Columns that are not integers; of offloads, use and known use are not either."""
+_OFFLOADS, _NOTICES = 0, 1
+"""Places in ROWS."""
 
 
 class OutboxCheck:
@@ -85,11 +89,15 @@ class OutboxCheck:
                 *(f"known use of {name}" for name in experiment.resources),
             ),
         }
-        self._lasting = self._lasting_bounds(experiment, max_instances)
-        self._is_real = {
-            name: np.array([_is_real(column) for column in columns])
-            for name, columns in self._names.items()
-        }
+        self._bounds = self._lasting_bounds(experiment, max_instances)  # (3, 2, columns)
+        self._is_real = np.zeros((len(ROWS), self._bounds.shape[2]), np.bool_)
+        for kind, name in enumerate(ROWS):
+            columns = self._names[name]
+            self._is_real[kind, : len(columns)] = [_is_real(column) for column in columns]
+        self._rules = np.array([-_DUST, _LARGEST]), self._bounds, self._is_real, self._is_member
+        self._index = {name: index for index, name in enumerate(self._zones)}
+        n_digest = N_PLAIN_DIGEST + (N_DIGEST_AMOUNTS + N_SHAPES) * self._n_resources
+        self._n_digest = n_digest
 
     def check(self, zone: str, outbox: Outbox, place: Place) -> None:
         """Check the outbox that a zone posts at a place of the plan.
@@ -100,20 +108,18 @@ class OutboxCheck:
         if outbox.zone != zone:
             raise ExchangeError(f"the outbox of {outbox.zone!r}, expected its own")
         self._check_shapes(outbox, place.n_replicas)
-        self._check_amounts("moments", outbox.moments)
-        if outbox.digests is not None:
-            self._check_amounts("digests", outbox.digests)
-        index = self._zones.index(zone)
-        for name in ROWS:
-            rows = getattr(outbox, name)
-            if len(rows):
-                self._check_rows(name, rows, index, place)
+        index = self._index[zone]
+        self._set_bounds(index, place)
+        digests = NOTHING if outbox.digests is None else as_read(outbox.digests).reshape(-1)
+        amounts = as_read(outbox.moments).reshape(-1), digests
+        fault = posts.first_fault(amounts, rows_as_read(outbox), self._rules, index)
+        if fault[0] != posts.RIGHT:
+            raise ExchangeError(self._reason(outbox, *fault))
 
     def _check_shapes(self, outbox: Outbox, n_replicas: int) -> None:
-        n_digest = N_PLAIN_DIGEST + (N_DIGEST_AMOUNTS + N_SHAPES) * self._n_resources
         self._require_shape("moments", outbox.moments, (n_replicas, self._n_resources, 3))
         if outbox.digests is not None:
-            self._require_shape("digests", outbox.digests, (n_replicas, n_digest))
+            self._require_shape("digests", outbox.digests, (n_replicas, self._n_digest))
         for name, columns in self._names.items():
             rows = getattr(outbox, name)
             if rows.ndim != 2 or rows.shape[1] != len(columns):
@@ -125,48 +131,40 @@ class OutboxCheck:
         if array.shape != shape:
             raise ExchangeError(f"{name} of shape {array.shape}, expected {shape}")
 
-    def _check_amounts(self, name: str, array: NDArray[Any]) -> None:
-        if not (array.min() >= -_DUST and array.max() <= _LARGEST):  # so it is if one is NaN
-            value = array[~((array >= -_DUST) & (array <= _LARGEST))][0]
-            raise ExchangeError(f"{name} hold {value:g}, expected 0 to {_LARGEST:g}")
+    def _reason(self, outbox: Outbox, fault: int, part: int, at: int) -> str:
+        """Return what is wrong, in words."""
+        if fault == posts.AMOUNT:
+            name = "moments" if part == posts.MOMENTS else "digests"
+            value = getattr(outbox, name).reshape(-1)[at]
+            return f"{name} hold {value:g}, expected 0 to {_LARGEST:g}"
+        kind = part - posts.OFFLOADS
+        name = ROWS[kind]
+        row, column = divmod(at, len(self._names[name]))
+        if fault == posts.ADDRESS:
+            return f"{name} row {row}: it is for no other member, or has no sign"
+        low, high = self._bounds[kind, :, column]
+        number = "" if self._is_real[kind, column] else "an integer "
+        return (
+            f"{name} row {row}: {self._names[name][column]} = "
+            f"{getattr(outbox, name)[row, column]:.17g}, expected {number}from {low:.17g} to "
+            f"{high:.17g}"
+        )
 
-    def _check_rows(self, name: str, rows: Array, zone: int, place: Place) -> None:
-        low, high = self._bounds(name, zone, place)
-        is_real = self._is_real[name]
-        is_right = (rows >= low) & (rows <= high)  # false for NaN
-        is_right &= is_real | (rows == np.floor(rows))
-        if not is_right.all():
-            row, column = np.argwhere(~is_right)[0]
-            number = "" if is_real[column] else "an integer "
-            raise ExchangeError(
-                f"{name} row {row}: {self._names[name][column]} = {rows[row, column]:.17g}, "
-                f"expected {number}from {low[column]:.17g} to {high[column]:.17g}"
-            )
-        is_odd = ~self._is_member[rows[:, m.TO].astype(np.int64)] | (rows[:, m.TO] == zone)
-        if name == "settlements":
-            is_odd |= rows[:, m.S_SIGN] == 0
-        if is_odd.any():
-            raise ExchangeError(
-                f"{name} row {np.argmax(is_odd)}: it is for no other member, or has no sign"
-            )
+    def _set_bounds(self, zone: int, place: Place) -> None:
+        """Set what depends on who posts, and when."""
+        low, high = self._bounds[:, 0], self._bounds[:, 1]  # (3, columns)
+        high[:, m.REPLICA] = place.n_replicas - 1
+        self._bounds[:, :, m.FROM] = zone
+        low[:, m.TIME], high[:, m.TIME] = place.from_us, place.to_us
+        high[_OFFLOADS, m.TIME] += self._max_transfer_us
+        high[_OFFLOADS, m.O_READY] = place.to_us
+        # What only passed through is reported on one window later a hop.
+        first_us = place.from_us - (self._max_hops - 1) * self._window_us
+        low[_NOTICES, m.TIME] = max(0, first_us)
 
-    def _bounds(self, name: str, zone: int, place: Place) -> tuple[Array, Array]:
-        """Return the lowest and highest value of each column, here and now: until the next call."""
-        low, high = self._lasting[name]
-        high[m.REPLICA] = place.n_replicas - 1
-        low[m.FROM] = high[m.FROM] = zone
-        low[m.TIME], high[m.TIME] = place.from_us, place.to_us
-        if name == "offloads":
-            high[m.TIME] += self._max_transfer_us
-            high[m.O_READY] = place.to_us
-        elif name == "notices":
-            # What only passed through is reported on one window later a hop.
-            low[m.TIME] = max(0, place.from_us - (self._max_hops - 1) * self._window_us)
-        return low, high
-
-    def _lasting_bounds(self, experiment: Experiment, max_instances: int) -> dict[str, Array]:
-        """Return what does not change from step to step: (2, columns), lowest and highest."""
-        now = (0.0, 0.0)  # set by _bounds
+    def _lasting_bounds(self, experiment: Experiment, max_instances: int) -> Array:
+        """Return what does not change from step to step: (3, 2, columns), lowest and highest."""
+        now = (0.0, 0.0)  # set by _set_bounds
         zones = (0, len(self._zones) - 1)
         head = [now, zones, now, (0, _EXACT), (0, max_instances - 1), now]
         pairs = {
@@ -174,7 +172,10 @@ class OutboxCheck:
             "notices": [*head, (0, 1)],
             "settlements": [*head, (-_LARGEST_REWARD, _LARGEST_REWARD), (-1, 1)],
         }
-        return {name: np.array(bounds, np.float64).T.copy() for name, bounds in pairs.items()}
+        bounds = np.zeros((len(ROWS), 2, max(len(columns) for columns in pairs.values())))
+        for kind, name in enumerate(ROWS):
+            bounds[kind, :, : len(pairs[name])] = np.array(pairs[name], np.float64).T
+        return bounds
 
     def _offload_bounds(self, experiment: Experiment) -> list[tuple[float, float]]:
         """Return the bounds of an offload's columns from `work` on, in their order."""
@@ -202,3 +203,12 @@ class OutboxCheck:
 
 def _is_real(column: str) -> bool:
     return column in _REAL or column.startswith(("use of ", "known use of "))
+
+
+def load_kernels() -> None:
+    """Load the kernels of checks and ledger, compiled if need be: not in the middle of a round."""
+    bounds = np.zeros((len(ROWS), 2, 1))
+    is_real, is_member = np.zeros((len(ROWS), 1), np.bool_), np.zeros(1, np.bool_)
+    rules = np.zeros(2), bounds, is_real, is_member
+    posts.first_fault((NOTHING, NOTHING), NO_ROWS, rules, 0)
+    Ledger(1, 1).load_kernels()

@@ -16,29 +16,34 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
+from federation.exchange_checks import load_kernels
+from federation.exchange_frames import (
+    Context,
+    ZoneOf,
+    frame_of,
+    frame_within,
+    hello_of,
+    parsed,
+    require_identity,
+    server_options,
+)
 from federation.exchange_meeting import HubLimits, Meeting
 from marl_sched.config import Experiment
 from marl_sched.errors import ExchangeError, MarlSchedError, SecurityError
-from zones.exchange_codec import MAX_FRAME_BYTES, STEADY_WINDOW
 from zones.proto import exchange_pb2 as pb
 from zones.records import Invitation
 
 _logger = logging.getLogger(__name__)
 
-ZoneOf = Callable[[bytes], str]
 Watch = Callable[[str, bytes], None]
 _T = TypeVar("_T")
-_Context = grpc.aio.ServicerContext[bytes, bytes]
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["Exchange"]
-_MAX_HELLO_BYTES = 4096
 _STOP_S = 0.5
 """What zones are given to hear that it is over."""
 _NOTE_S = 1.0
@@ -84,6 +89,7 @@ class ExchangeHub:
         self._meeting: Meeting | None = None
         self._n_refused, self._next_note_s = 0, 0.0
         self._max_zones = 2 * max(len(experiment.zones), self._limits.min_zones)
+        load_kernels()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="exchange", daemon=True)
         self._thread.start()
@@ -161,7 +167,7 @@ class ExchangeHub:
             RuntimeError: The address cannot be listened on.
         """
         self._server = grpc.aio.server(
-            options=_options(self._limits), maximum_concurrent_rpcs=self._max_zones + 4
+            options=server_options(self._limits), maximum_concurrent_rpcs=self._max_zones + 4
         )
         # Frames come and go as bytes: what is no message is to be named, not logged by gRPC.
         handler: Any = grpc.stream_stream_rpc_method_handler(self._meet)
@@ -205,7 +211,7 @@ class ExchangeHub:
         if self._meeting is not None:
             self._meeting.end(reason)
 
-    async def _meet(self, _: AsyncIterator[bytes], context: _Context) -> None:
+    async def _meet(self, _: AsyncIterator[bytes], context: Context) -> None:
         """Serve one stream from Hello to its end."""
         meeting = self._meeting
 
@@ -216,8 +222,8 @@ class ExchangeHub:
         try:
             if meeting is None:
                 raise ExchangeError("there is no attempt under way")
-            hello = _hello(await _frame_within(self._limits.hello_s, context, late))
-            self._require_identity(hello.zone, context)
+            hello = hello_of(await frame_within(self._limits.hello_s, context, late))
+            require_identity(hello.zone, context, self._zone_of)
             meeting.admit(hello)
             zone = hello.zone
         except (ExchangeError, SecurityError) as error:
@@ -231,22 +237,6 @@ class ExchangeHub:
         finally:
             meeting.lose(zone, "its stream broke")  # unless it has left, or is lost already
 
-    def _require_identity(self, zone: str, context: _Context) -> None:
-        """Check that a caller is the zone that its certificate is of, if it is of one.
-
-        Raises:
-            SecurityError: It is not.
-        """
-        if self._zone_of is None:
-            return
-        found: Any = context.auth_context()  # typed as bytes, but a list of them
-        shown: list[bytes] = list(found.get("x509_pem_cert", ()))
-        if not shown:
-            raise SecurityError("the caller shows no certificate, expected a zone's")
-        owner = self._zone_of(shown[0])
-        if owner and owner != zone:  # a free key's zone is the one whose token it was given
-            raise SecurityError(f"the certificate of {owner} comes as {zone!r}")
-
     def _note_refusal(self, peer: str, reason: MarlSchedError) -> None:
         """Log a refusal, one a second at most: a caller must not fill the disk."""
         self._n_refused += 1
@@ -255,7 +245,7 @@ class ExchangeHub:
             _logger.warning("%s was refused (call %d): %s", peer, self._n_refused, reason)
             self._next_note_s = now + _NOTE_S
 
-    async def _answer(self, meeting: Meeting, zone: str, context: _Context) -> None:
+    async def _answer(self, meeting: Meeting, zone: str, context: Context) -> None:
         """Answer what a member sends, until it leaves."""
         take_s = self._limits.take_s
 
@@ -282,7 +272,7 @@ class ExchangeHub:
             answer = await meeting.exchange(zone, message.post)
 
     async def _next(
-        self, meeting: Meeting, zone: str, context: _Context, give_up: Callable[[], None] | None
+        self, meeting: Meeting, zone: str, context: Context, give_up: Callable[[], None] | None
     ) -> pb.FromZone:
         """Return a member's next message that wants an answer, or ends the stream.
 
@@ -292,81 +282,13 @@ class ExchangeHub:
         end = self._loop.time() + self._limits.take_s
         for _ in range(_MAX_VIEWS):
             if give_up is None:
-                frame = _frame(await context.read())
+                frame = frame_of(await context.read())
             else:
-                frame = await _frame_within(end - self._loop.time(), context, give_up)
+                frame = await frame_within(end - self._loop.time(), context, give_up)
             meeting.count(zone, len(frame))
-            message = _parsed(frame)
+            message = parsed(frame)
             if not message.HasField("view"):
                 return message
             if self.watch is not None:
                 self.watch(zone, message.view.json)
         raise ExchangeError(f"{_MAX_VIEWS} views in a row")
-
-
-async def _frame_within(seconds: float, context: _Context, give_up: Callable[[], object]) -> bytes:
-    """Return the next frame of a stream, empty at its end; a caller that is late is hung up on.
-
-    A read that has begun is never cancelled, since gRPC's core still holds its place: it ends with
-    its call.
-
-    Raises:
-        CancelledError: There was none in time; `give_up` was called.
-    """
-    reading = asyncio.ensure_future(context.read())
-    reading.add_done_callback(lambda read: read.cancelled() or read.exception())
-    await asyncio.wait({reading}, timeout=seconds)
-    if reading.done():
-        return _frame(reading.result())
-    give_up()
-    with suppress(grpc.aio.AbortError):
-        await context.abort(grpc.StatusCode.CANCELLED, "too late")
-    raise asyncio.CancelledError
-
-
-def _frame(read: Any) -> bytes:
-    return b"" if read is grpc.aio.EOF else read
-
-
-def _hello(frame: bytes) -> pb.Hello:
-    """Return what a caller says first.
-
-    Raises:
-        ExchangeError: It is no hello.
-    """
-    if len(frame) > _MAX_HELLO_BYTES:
-        raise ExchangeError(f"a first message of {len(frame)} bytes")
-    message = _parsed(frame)
-    if not message.HasField("hello"):
-        raise ExchangeError("a first message that is no hello")
-    return message.hello
-
-
-def _parsed(frame: bytes) -> pb.FromZone:
-    """Return the message of a frame.
-
-    Raises:
-        ExchangeError: It is none; an empty one stands for a stream that has ended.
-    """
-    if not frame:
-        raise ExchangeError("its stream broke")
-    try:
-        return pb.FromZone.FromString(frame)
-    except DecodeError:
-        raise ExchangeError(f"{len(frame)} bytes that are no message of the exchange") from None
-
-
-def _options(limits: HubLimits) -> list[tuple[str, int]]:
-    keepalive_ms = round(1000 * limits.keepalive_s)
-    return [
-        ("grpc.so_reuseport", 0),  # a second hub on one port is an error
-        ("grpc.max_receive_message_length", MAX_FRAME_BYTES),
-        ("grpc.max_send_message_length", -1),  # of several zones' frames
-        *STEADY_WINDOW,
-        ("grpc.keepalive_time_ms", keepalive_ms),
-        ("grpc.keepalive_timeout_ms", keepalive_ms),
-        ("grpc.http2.ping_timeout_ms", keepalive_ms),  # the one that counts; else a minute
-        ("grpc.http2.max_pings_without_data", 0),
-        ("grpc.http2.min_recv_ping_interval_without_data_ms", keepalive_ms // 2),
-        ("grpc.http2.max_ping_strikes", 0),
-    ]

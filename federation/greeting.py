@@ -15,6 +15,11 @@ from marl_sched import kernel_cache
 HELLO = "hello"
 STATUS = "zone"
 
+_MAX_NAME = 63
+"""Characters of a zone's name."""
+_MAX_LINE = 500
+"""Characters of what a zone says that are shown."""
+
 _Value = str | int | bool
 
 
@@ -125,25 +130,38 @@ def decode_status(content: RecordDict) -> ZoneStatus:
     record = content.config_records[STATUS]
     is_ready = record.get("is_ready")
     if not isinstance(is_ready, bool):
-        raise ValueError(f"is_ready = {is_ready!r}, expected true or false")
+        raise ValueError(f"is_ready = {_line(repr(is_ready))}, expected true or false")
     return ZoneStatus(
-        name=_text(record, "name"),
-        assigned=_text(record, "assigned"),
+        name=_name(record, "name"),
+        assigned=_name(record, "assigned"),
         epoch=_number(record, "epoch"),
         is_ready=is_ready,
-        problem=_text(record, "problem"),
+        problem=_line(_text(record, "problem")),
     )
+
+
+def _name(record: Mapping[str, object], key: str) -> str:
+    name = _text(record, key)
+    if len(name) > _MAX_NAME:
+        raise ValueError(f"{key} of {len(name)} characters, expected at most {_MAX_NAME}")
+    return name
+
+
+def _line(text: str) -> str:
+    """Return what a zone says as one line that a terminal and a log can take."""
+    shown = "".join(c if c.isprintable() else " " for c in text[: _MAX_LINE + 1])
+    return shown if len(shown) <= _MAX_LINE else f"{shown[: _MAX_LINE - 4]} ..."
 
 
 def _text(record: Mapping[str, object], key: str) -> str:
     value = record.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"{key} = {value!r}, expected a text")
+        raise ValueError(f"{key} = {_line(repr(value))}, expected a text")
     return value
 
 
 def _number(record: Mapping[str, object], key: str) -> int:
     value = record.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{key} = {value!r}, expected an integer >= 0")
+        raise ValueError(f"{key} = {_line(repr(value))}, expected an integer >= 0")
     return value

@@ -63,10 +63,11 @@ class JoinFolder:
         """Take away what is used, old or not ours, and fill up.
 
         Raises:
-            SecurityError: There are too many tokens.
+            SecurityError: There are too many tokens, or others may write to the folder.
             OSError: The folder cannot be written.
         """
         now = now or utc_now()
+        make_private_folder(self._folder)  # somebody may have deleted it
         there = {path.stem for path in self._folder.glob(f"*{TOKEN}") if is_ours(path)}
         for digest in set(self._ends) - there:  # taken; the token itself is good until it expires
             del self._ends[digest]

@@ -67,6 +67,7 @@ class KeptUp:
     def note_round(self) -> None:
         """Note that a round was committed: earlier deaths are forgotten."""
         self._n_starts = min(self._n_starts, 1)
+        self.is_given_up = False
 
 
 @dataclass

@@ -81,6 +81,8 @@ class Limits:
         poll_s: Time between two looks for replies.
         longest_poll_s: The same late in a long round: a look must not cost more than it gains, so
             that it is _POLL_SHARE of the time that has passed, within the two bounds.
+        is_fatal: Whether a zone can end the run by saying that every zone would fail like it: where
+            all are of this process. Elsewhere that is its own failure, whatever it says.
     """
 
     quorum: int
@@ -89,6 +91,7 @@ class Limits:
     abort_s: float = 60.0
     poll_s: float = 0.01
     longest_poll_s: float = 0.0
+    is_fatal: bool = True
 
     def pause_s(self, passed_s: float) -> float:
         """Return the time to the next look, when so much of the attempt has passed."""
@@ -235,7 +238,7 @@ class RoundDriver:
                     attempt.replies[zone] = reply
                 except AggregationError as error:
                     attempt.lost[zone] = str(error)
-            elif reply.error.code == FATAL:
+            elif reply.error.code == FATAL and self._limits.is_fatal:
                 raise RunError(f"{zone}: {reply.error.reason}")
             elif reply.error.code == ABORTED:
                 aborted[zone] = str(reply.error.reason)

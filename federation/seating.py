@@ -15,6 +15,8 @@ from zones.records import Assignment
 Dispute = tuple[Node, Node]
 """A node that was started for a zone, and another one that was too and holds it."""
 
+_MAX_EPOCH = 1 << 40
+"""No zone is given away so often: a node that says more is not believed."""
 _GOOD_ROUNDS = 10
 """Rounds in a row after which a node's losses are forgotten."""
 
@@ -160,6 +162,7 @@ class Seating:
         """Make a node a zone, under a new epoch."""
         before = self.table.get(zone, Seat(0, 0))
         known = node.was.epoch if node.was is not None and node.was.zone == zone else 0
+        known = known if known <= _MAX_EPOCH else 0  # not from us; Flower has 64 bits for it
         epoch = max(before.epoch, known) + 1
         self.table[zone] = Seat(node.node_id, epoch, before.last_round)
         node.claim = Assignment(zone, epoch)

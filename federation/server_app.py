@@ -35,6 +35,7 @@ from federation.strategies import Aggregator
 from federation.update_check import UpdateCheck, check_validation, odd_metrics
 from federation.weights import WeightSpec, unpack
 from marl_sched.config import dump_config
+from marl_sched.errors import AggregationError
 from marl_sched.log_lines import at_place
 from marl_sched.run_config import ZoneChange
 from zones.records import NetworkPair, RoundOrder
@@ -233,8 +234,21 @@ class _Run:
                 update.check_origin(zone, content)
             if order.validates:
                 check_validation(zone, content, n_episodes)
+                self._require_score(zone, content)
 
         return check
+
+    def _require_score(self, zone: str, content: RecordDict) -> None:
+        """Check that the validation of a zone can be scored: by itself, and so with the others.
+
+        Raises:
+            AggregationError: It cannot.
+        """
+        n_episodes = self._experiment.training.validation_episodes
+        try:
+            self._session.score({zone: decode_validation(content, n_episodes)})
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise AggregationError(f"{zone}: validation cannot be scored: {error!r}") from None
 
     def _note_validation(self, outcome: _Outcome, scored_round: int) -> tuple[float | None, bool]:
         """Write a validation's line and publish the scored weights if they are the best so far.

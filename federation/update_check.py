@@ -7,6 +7,7 @@ Flower's averaging trusts its replies: one NaN zone makes the global network NaN
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, RecordDict
@@ -21,6 +22,10 @@ from federation.messages import (
 )
 from marl_sched.errors import AggregationError
 from zones.records import RoundOrder
+
+_PLACE = ("kind", "zone", "round", "attempt")
+"""What every line of metrics.jsonl and timing.jsonl has from us."""
+_MAX_KEYS, _MAX_KEY = 256, 64
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,11 @@ class UpdateCheck:
                 raise AggregationError(f"{zone}: the reply has no record {record!r}")
 
     def _check_metrics(self, zone: str, content: RecordDict) -> None:
+        for kind, record in (
+            ("metric", content.metric_records["metrics"]),
+            ("timing", content.config_records["timing"]),
+        ):
+            _check_numbers(zone, kind, record)
         n_decisions = content.metric_records["metrics"].get(DECISIONS)
         if not isinstance(n_decisions, int) or n_decisions < 0:
             raise AggregationError(
@@ -143,6 +153,28 @@ class UpdateCheck:
             )
 
 
+def _check_numbers(zone: str, kind: str, record: Mapping[str, object]) -> None:
+    """Check that what a zone has measured can be written down as a line of that zone.
+
+    Raises:
+        AggregationError: A name is ours, too long or one of too many; a value is no number.
+    """
+    if len(record) > _MAX_KEYS:
+        raise AggregationError(
+            f"{zone}: {len(record)} values of {kind}, expected at most {_MAX_KEYS}"
+        )
+    for key, value in record.items():
+        if key in _PLACE or len(key) > _MAX_KEY:
+            raise AggregationError(
+                f"{zone}: {kind} {key[:_MAX_KEY]!r}, expected a name of at most {_MAX_KEY} "
+                f"characters that is none of {', '.join(_PLACE)}"
+            )
+        if not isinstance(value, int | float):
+            raise AggregationError(
+                f"{zone}: {kind} {key!r} is a {type(value).__name__}, expected a number"
+            )
+
+
 def check_validation(zone: str, content: RecordDict, n_episodes: int) -> None:
     """Check the validation sums of one zone's reply.
 
@@ -175,8 +207,11 @@ def odd_metrics(contents: Mapping[str, RecordDict]) -> dict[str, str]:
 
 
 def _metric_keys(content: RecordDict) -> tuple[str, ...]:
-    records = {**content.metric_records, "validation": content.config_records.get("validation")}
-    return tuple(sorted(f"{name}.{key}" for name, keys in records.items() for key in keys or ()))
+    """Return the names of all metrics, and of validation sums also how many there are."""
+    names = [f"{record}.{key}" for record, keys in content.metric_records.items() for key in keys]
+    sums: Mapping[str, Any] = content.config_records.get("validation") or {}
+    sizes = [f"validation.{key} ({np.size(values)})" for key, values in sums.items()]
+    return tuple(sorted([*names, *sizes]))
 
 
 def _first_difference(got: tuple[str, ...], expected: tuple[str, ...]) -> str:

@@ -78,6 +78,7 @@ class ConfigWatch:
         if self._seen is None or self._seen != before or self._seen == self._taken:
             return None
         self._taken = self._seen
+        self._require_file()
         experiment = load_config(self._source.path, self._source.overrides)
         old, new = as_data(self._experiment), as_data(experiment)
         difference = lasting_difference(old, new, is_shown=True)
@@ -99,6 +100,16 @@ class ConfigWatch:
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _require_file(self) -> None:
+        """Check that to read the file is not to wait for whoever writes it.
+
+        Raises:
+            RunError: It is a named pipe, a folder or the like.
+        """
+        path = self._source.path
+        if path.exists() and not path.is_file():
+            raise RunError(f"{path}: not a regular file, changes of zones are not looked for")
 
 
 class Wanted:

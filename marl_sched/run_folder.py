@@ -254,6 +254,8 @@ class RunFolder:
         return None, 0
 
     def _read_config(self) -> None:
+        if self.config_path.exists() and not self.config_path.is_file():
+            raise self._unreadable(ValueError("not a regular file"))
         try:
             self._config_text = self.config_path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,6 @@
 import json
+import os
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -189,6 +191,23 @@ def test_checkpoint_that_is_not_finite_is_named(tmp_path: Path) -> None:
     folder.save_checkpoint(Checkpoint(1, WEIGHTS, broken))
     with pytest.raises(CheckpointError, match=r"round-00001\.npz: ema/w: expected finite numbers"):
         folder.check_committed(WEIGHTS)
+
+
+def test_named_pipe_in_the_place_of_the_configuration_is_not_waited_for(tmp_path: Path) -> None:
+    make_run(tmp_path / "run")
+    (tmp_path / "run" / "config.yaml").unlink()
+    os.mkfifo(tmp_path / "run" / "config.yaml")
+    raised: list[str] = []
+
+    def resume() -> None:
+        with pytest.raises(RunError) as error:
+            RunFolder.resume(tmp_path / "run", base())
+        raised.append(str(error.value))
+
+    waiting = threading.Thread(target=resume, daemon=True)
+    waiting.start()
+    waiting.join(20.0)
+    assert ["not a regular file" in line for line in raised] == [True]
 
 
 def test_run_of_a_configuration_is_known_by_every_field(tmp_path: Path) -> None:

@@ -1,15 +1,14 @@
 """The exchange over gRPC, a zone's side: one stream to the hub an attempt."""
 
-import queue
-from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from marl_sched.cluster.exchange import Outbox
 from marl_sched.errors import ExchangeAborted, ExchangeError
 from zones.deadlines import Deadlines
+from zones.exchange_calls import CallEnded, new_call
 from zones.exchange_codec import (
     MAX_FRAME_BYTES,
     STEADY_WINDOW,
@@ -17,10 +16,11 @@ from zones.exchange_codec import (
     unpack_collected,
 )
 from zones.proto import exchange_pb2 as pb
-from zones.proto.exchange_pb2_grpc import ExchangeStub
 from zones.records import Invitation
 
 _LEAVE_S = 5.0
+_TAKE_S = 60.0
+"""Longest wait for the hub to take a frame."""
 _KEEPALIVE_MS = 10_000
 
 
@@ -77,7 +77,7 @@ class RemoteExchange:
             hello = pb.Hello(
                 zone=self._zone, round=round_number, attempt=attempt, token=invitation.token
             )
-            stream.send(pb.FromZone(hello=hello))
+            stream.ask(pb.FromZone(hello=hello).SerializeToString())
             welcome = stream.receive(self._connect_s, f"{invitation.address}: the exchange").welcome
             if tuple(welcome.members) != self._members:
                 raise ExchangeError(f"the exchange is one of {', '.join(welcome.members)}")
@@ -102,14 +102,14 @@ class RemoteExchange:
                 f"zone {outbox.zone}, step {outbox.step}: posted twice, or not {self._zone}"
             )
         post = pb.Post(number=self._n_posted, step=outbox.step, outbox=pack_outbox(outbox))
-        message = pb.FromZone(post=post)
-        size = message.ByteSize()
+        frame = pb.FromZone(post=post).SerializeToString()
+        size = len(frame)
         if size > MAX_FRAME_BYTES:
             raise ExchangeError(
                 f"zone {outbox.zone}, step {outbox.step}: an outbox of {size} bytes, expected at "
                 f"most {MAX_FRAME_BYTES}"
             )
-        self._joined().send(message)
+        self._joined().ask(frame)
         self._posted_step = outbox.step
 
     def collect(self, zone: str, step: int) -> list[Outbox]:
@@ -133,7 +133,7 @@ class RemoteExchange:
     def show(self, view: bytes) -> None:
         """Send a view of the zone, as JSON; to nobody, where no exchange is joined."""
         if self._stream is not None:
-            self._stream.send(pb.FromZone(view=pb.View(json=view)))
+            self._stream.tell(pb.FromZone(view=pb.View(json=view)).SerializeToString())
 
     def _joined(self) -> "_Stream":
         if self._stream is None:
@@ -153,18 +153,20 @@ class _Stream:
             if credentials is None
             else grpc.secure_channel(address, credentials, options)
         )
-        self._out: queue.SimpleQueue[pb.FromZone | None] = queue.SimpleQueue()
-        stub = ExchangeStub(self._channel)  # type: ignore[no-untyped-call] # generated
-        self._call = stub.Meet(iter(self._out.get, None))
+        self._call = new_call(self._channel)
         self.has_answered = False
         """Whether the hub has answered anything."""
         self._error: ExchangeError | None = None
         self._is_overdue = False
         self._deadlines = Deadlines()
 
-    def send(self, message: pb.FromZone) -> None:
-        """Send a message; whether it arrives, `receive` tells."""
-        self._out.put(message)
+    def tell(self, frame: bytes) -> None:
+        """Send a frame that gets no answer; whether it arrives, `receive` tells."""
+        self._send(self._call.tell, frame)
+
+    def ask(self, frame: bytes) -> None:
+        """Send a frame whose answer is to be received."""
+        self._send(self._call.ask, frame)
 
     def receive(self, within_s: float, what: str) -> pb.FromHub:
         """Return the next answer.
@@ -182,24 +184,26 @@ class _Stream:
 
     def leave(self) -> None:
         """End the call, in good order if the hub still listens."""
-        self._out.put(pb.FromZone(leave=pb.Leave()))
-        self._out.put(None)
-        with (
-            suppress(grpc.RpcError),
-            self._deadlines.within(_LEAVE_S, self._call.cancel),
-        ):
-            deque(self._call, maxlen=0)  # what is still on its way, up to the end
+        with self._deadlines.within(_LEAVE_S, self._call.cancel):
+            self._call.tell(pb.FromZone(leave=pb.Leave()).SerializeToString())
+            self._call.finish()
         self._deadlines.close()
         self._channel.close()
+
+    def _send(self, send: Callable[[bytes], None], frame: bytes) -> None:
+        with self._deadlines.within(_TAKE_S, self._give_up):
+            send(frame)
 
     def _next(self, within_s: float, what: str) -> pb.FromHub:
         try:
             with self._deadlines.within(within_s, self._give_up):
-                answer: pb.FromHub = next(self._call)
-        except StopIteration:
-            raise ExchangeAborted(f"{what}: the hub has ended the stream") from None
-        except grpc.RpcError:
-            raise self._meaning(within_s, what) from None
+                frame = self._call.answer()
+        except CallEnded as end:
+            raise self._meaning(end, within_s, what) from None
+        try:
+            answer = pb.FromHub.FromString(frame)
+        except DecodeError:
+            raise ExchangeAborted(f"{what}: {len(frame)} bytes that are no answer") from None
         self.has_answered = True
         if answer.HasField("aborted"):
             raise ExchangeAborted(answer.aborted.reason)
@@ -209,14 +213,16 @@ class _Stream:
         self._is_overdue = True
         self._call.cancel()
 
-    def _meaning(self, within_s: float, what: str) -> ExchangeError:
+    def _meaning(self, end: CallEnded, within_s: float, what: str) -> ExchangeError:
         """Return the error that the end of the call stands for."""
-        code, details = self._call.code(), self._call.details()
         if self._is_overdue:
             return ExchangeAborted(f"{what}: no answer for {within_s:g} s")
-        if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT):
-            return ExchangeError(f"{what}: refused: {details}")
-        return ExchangeAborted(f"{what}: the stream to the hub broke: {details or code.name}")
+        if end.code is grpc.StatusCode.OK:
+            return ExchangeAborted(f"{what}: the hub has ended the stream")
+        if end.code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT):
+            return ExchangeError(f"{what}: refused: {end.details}")
+        why = end.details or end.code.name
+        return ExchangeAborted(f"{what}: the stream to the hub broke: {why}")
 
 
 def _options(n_members: int) -> list[tuple[str, int]]:

@@ -41,17 +41,23 @@ def unpack_array(message: pb.Array, *, n_zones: int | None = None) -> Array:
     Raises:
         ExchangeError: Shape and bytes do not belong together.
     """
+    return _read_array(message, n_zones).astype(np.float64)
+
+
+def _read_array(message: pb.Array, n_zones: int | None = None) -> Array:
+    """Return the same as `unpack_array`, on the message's own bytes: not to be written to."""
     shape = tuple(message.shape[: _MAX_AXES + 1])
-    n_bytes = len(message.values)
+    values = message.values
+    n_bytes = len(values)
     n_arrays = 1 if n_zones is None else n_zones
-    is_small = len(shape) <= _MAX_AXES and all(n <= MAX_FRAME_BYTES for n in shape)
+    is_small = len(shape) <= _MAX_AXES and (not shape or max(shape) <= MAX_FRAME_BYTES)
     if not is_small or n_arrays * math.prod(shape) * _WIRE.itemsize != n_bytes:
         raise ExchangeError(
             f"{n_bytes} bytes for {'an array' if n_zones is None else f'{n_zones} arrays'} of "
             f"shape {shape}, expected float64"
         )
     whole = shape if n_zones is None else (n_zones, *shape)
-    return np.frombuffer(message.values, _WIRE).reshape(whole).astype(np.float64)
+    return np.frombuffer(values, _WIRE).reshape(whole)
 
 
 def pack_outbox(outbox: Outbox) -> pb.Outbox:
@@ -62,7 +68,7 @@ def pack_outbox(outbox: Outbox) -> pb.Outbox:
 
 
 def unpack_outbox(message: pb.Outbox, step: int) -> Outbox:
-    """Return the outbox of a message.
+    """Return the outbox of a message, on the message's own bytes: not to be written to.
 
     Raises:
         ExchangeError: A part is missing, or is no array.
@@ -75,7 +81,7 @@ def unpack_outbox(message: pb.Outbox, step: int) -> Outbox:
             arrays[name] = None
             continue
         try:
-            arrays[name] = unpack_array(getattr(message, name))
+            arrays[name] = _read_array(getattr(message, name))
         except ExchangeError as error:
             raise ExchangeError(f"zone {message.zone}, step {step}: {name}: {error}") from None
     return Outbox(zone=message.zone, step=step, **arrays)

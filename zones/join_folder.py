@@ -31,7 +31,7 @@ _LOOK_S = 0.2
 
 def is_ours(path: Path) -> bool:
     """Return whether a file is named like one of a join folder."""
-    return _OURS.fullmatch(path.name) is not None
+    return _OURS.fullmatch(path.name) is not None and (path.is_symlink() or not path.is_dir())
 
 
 def take_token(folder: Path, wait_s: float, stop: threading.Event) -> JoinToken:

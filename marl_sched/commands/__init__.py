@@ -50,15 +50,30 @@ COMMANDS = {
     ),
     "compile": Entry(
         "compiling:compile_kernels",
-        "Compile the simulator's and the learner's kernels, if they are not yet.",
+        "Compile the kernels of simulator, learner and exchange, if they are not yet.",
     ),
     "zone": Entry(
         "zone:zone",
         "Be a zone of a run on this host: train where the coordinator is told so, until stopped.",
     ),
+    "scaleout": Entry(
+        "scaleout:scaleout",
+        "Run the federation at several sizes, measure what it costs, and project larger ones.",
+    ),
     "certificates": Entry(
         "certificates:certificates",
         "Make the coordinator's certificates; let new zones in, and put them out.",
+    ),
+    "compose": Entry(
+        "compose:compose",
+        "Print a compose file that runs an experiment, with a named service for every zone.",
+    ),
+    "stack": Entry(
+        "stack:stack",
+        "Be the coordinator of a stack of containers: train, compare, stay up with the report.",
+    ),
+    "dashboard": Entry(
+        "dashboard:dashboard", "Show a run in the browser while it is made, or after."
     ),
     "show-config": Entry(
         "show_config:show_config",

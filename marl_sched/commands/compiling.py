@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from federation.exchange_checks import load_kernels
 from federation.local_run import train
 from marl_sched import kernel_cache
 from marl_sched.config import Experiment
@@ -13,7 +14,7 @@ from marl_sched.workload.raw.convert import Conversion, convert
 
 
 def compile_kernels() -> None:
-    """Compile the simulator's and the learner's kernels, if they are not yet.
+    """Compile the kernels of simulator, learner and exchange, if they are not yet.
 
     Examples:
         marl-sched compile
@@ -27,6 +28,7 @@ def compile_kernels() -> None:
     with tempfile.TemporaryDirectory() as folder:
         train(_tiny(), Path(folder) / "run")
         _convert_tiny(Path(folder))
+    load_kernels()
     kernel_cache.mark_warm()
     typer.echo(
         f"compiled in {time.monotonic() - start:.0f} s: {kernel_cache.CACHE_FOLDER}", err=True

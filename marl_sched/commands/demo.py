@@ -9,7 +9,7 @@ import typer
 
 from federation.run_result import describe
 from marl_sched.commands.evaluating import evaluate_and_report, make_factories
-from marl_sched.commands.options import RUNS, folder_of
+from marl_sched.commands.options import RUNS, command_line, folder_of
 from marl_sched.commands.table import LEARNED, print_table
 from marl_sched.commands.training import train_with_progress
 from marl_sched.commands.warm_up import warm_up
@@ -42,7 +42,8 @@ def demo(
     if not resume:
         if RunFolder(out).is_of(experiment) and (out / EVALUATION_FILE).exists():
             shutil.rmtree(out)
-        require_new(out)
+        require_new(out, experiment)
+    typer.echo(f"watch: {command_line('dashboard', out)}", err=True)
     warm_up()
     result = train_with_progress(experiment, out, resume)
     typer.echo(f"trained: {describe(result)}", err=True)

@@ -196,5 +196,6 @@ def test_stopped_run_says_how_to_go_on(config: str, number: signal.Signals) -> N
         process.kill()
         process.wait()
     assert process.returncode == 130, err
-    assert (out, err.count("\n")) == ("", 1)
-    assert err.startswith("error: stopped; the last whole round is in run; go on with the same")
+    watch, line = err.splitlines()
+    assert (out, watch) == ("", "watch: marl-sched dashboard run")
+    assert line.startswith("error: stopped; the last whole round is in run; go on with the same")

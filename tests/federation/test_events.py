@@ -21,6 +21,16 @@ def test_reader_sees_what_was_added_since_it_began(tmp_path: Path) -> None:
     assert reader.new() == []
 
 
+def test_reader_begins_anew_when_the_file_was_deleted(tmp_path: Path) -> None:
+    log = EventLog(tmp_path / "events.jsonl")
+    log.write("config", {"problem": "x" * 1000})
+    reader = EventReader(tmp_path / "events.jsonl")
+    (tmp_path / "events.jsonl").unlink()
+    assert reader.new() == []
+    log.write("end", {"outcome": "finished", "error": ""})
+    assert [event["kind"] for event in reader.new()] == ["end"]
+
+
 def test_event_after_a_half_written_one_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     log = EventLog(path)

@@ -17,14 +17,16 @@ from outboxes import (
     three_zones,
 )
 
-from federation.exchange_checks import OutboxCheck
+from federation.exchange_checks import OutboxCheck, load_kernels
 from federation.exchange_hub import HubLimits
 from federation.exchange_ledger import Ledger
 from federation.exchange_plan import Plan
 from marl_sched.cluster.exchange import Outbox
 from marl_sched.cluster.kernels import messages as m
+from marl_sched.cluster.kernels import posts
 from marl_sched.config import Experiment
 from marl_sched.errors import ExchangeError
+from zones.exchange_codec import pack_outbox, unpack_outbox
 
 STEP = 3
 LIMITS = HubLimits(max_rows=100, max_instances=5_000)
@@ -270,6 +272,69 @@ def test_zone_that_takes_no_part_is_sent_nothing() -> None:
     box = outbox("a", STEP, offloads=offload("a", "c", 7, STEP))
     with pytest.raises(ExchangeError, match="offloads row 0: it is for no other member"):
         check_of(experiment, ("a", "b")).check("a", box, Plan(experiment, 1).place(STEP))
+
+
+def test_books_of_all_zones_are_kept_as_they_grow() -> None:
+    hub = Hub()
+    places = [(row, e) for row in (7, 1_200, 1_700, 4_999) for e in range(E)]
+    for row, e in places:  # every one but the first is beyond the zone's room
+        hub.take(
+            outbox("a", 3, offloads=offload("a", "b", row, 3, e)),
+            outbox("b", 3, offloads=offload("b", "c", row, 3, e)),
+            outbox("c", 3, offloads=offload("c", "b", row, 3, e)),
+        )
+        given = rows(settlement("b", "a", row, 4, 1, e), settlement("b", "c", row, 4, 1, e))
+        hub.take(outbox("b", 4, settlements=given, notices=notice("b", "a", row, 4, e)))
+    for row, e in places:
+        again = outbox("c", 5, offloads=offload("c", "a", row, 5, e))
+        assert f"instance {row} of replica {e} was offloaded before" in hub.refusal(again)
+        ended = outbox("b", 5, notices=notice("b", "a", row, 5, e))
+        assert f"instance {row} of replica {e} has ended before" in hub.refusal(ended)
+        credited = outbox("b", 5, settlements=settlement("b", "c", row, 5, 1, e))
+        assert f"instance {row} of replica {e} has that credit" in hub.refusal(credited)
+        other = outbox("b", 5, notices=notice("b", "a", row - 1, 5, e))
+        assert "was never offloaded" in hub.refusal(other)
+    ends = [notice("c", "b", row, 5, e) for row, e in places]
+    hub.take(outbox("c", 5, notices=rows(*ends)))
+
+
+def test_refusal_leaves_the_books_as_they_were() -> None:
+    hub = held()
+    fresh = [offload("a", "b", 9, 4), offload("a", "b", 10, 4)]
+    hub.refusal(outbox("a", 4, offloads=rows(*fresh, offload("a", "b", 7, 4))))
+    hub.take(outbox("a", 4, offloads=rows(*fresh)))
+    twice = rows(notice("b", "a", 9, 5), notice("b", "a", 9, 5))
+    hub.refusal(outbox("b", 5, notices=twice))
+    hub.refusal(outbox("b", 5, settlements=rows(*[settlement("b", "a", 9, 5)] * 2)))
+    hub.take(outbox("b", 5, notices=twice[:1], settlements=settlement("b", "a", 9, 5)))
+
+
+def test_credit_that_comes_and_goes_without_end_is_refused() -> None:
+    signs = [1, -1] * (LIMITS.max_rows // 2)
+    hub = held()
+    hub.take(outbox("b", 4, settlements=rows(*(settlement("b", "a", 7, 4, s) for s in signs))))
+    check = OutboxCheck(hub.experiment, NAMES, 100_000, LIMITS.max_instances)
+    many = rows(*[settlement("b", "a", 7, 5)] * 300, *[settlement("b", "a", 7, 5, -1)] * 300)
+    box = outbox("b", 5, settlements=many)
+    check.check("b", box, hub.plan.place(5))
+    with pytest.raises(ExchangeError, match="instance 7 of replica 0 has that credit already"):
+        hub.ledger.check(box)
+
+
+def test_kernels_are_compiled_once_for_all_that_comes() -> None:
+    load_kernels()
+    kernels = [posts.first_fault, posts.first_untrue, posts.enter]
+    before = [len(kernel.signatures) for kernel in kernels]  # type: ignore[attr-defined]
+    hub = Hub()
+    for box in (
+        outbox("a", 3, offloads=rows(offload("a", "b", 7, 3), offload("a", "c", 8, 3))),
+        outbox("b", 3, digests=None),
+        outbox("b", 4, notices=notice("b", "a", 7, 4), settlements=settlement("b", "a", 7, 4)),
+    ):
+        hub.take(unpack_outbox(pack_outbox(box), box.step))  # as it comes
+        hub.refusal(outbox("a", 5, offloads=np.asfortranarray(offload("a", "b", 7, 5))))
+    after = [len(kernel.signatures) for kernel in kernels]  # type: ignore[attr-defined]
+    assert before == after == [1, 1, 1]
 
 
 def test_ledger_stays_small_whatever_is_offloaded() -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -62,6 +63,24 @@ def test_folder_is_filled_with_private_files_of_good_tokens_for_any_zone(
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {parse_join_token(p.read_text()).ca_fingerprint for p in folder.iterdir()} == {CA}
     assert not any(secret in path.name for secret in secrets for path in folder.iterdir())
+
+
+def test_folder_that_is_named_like_a_token_is_left_alone(folder: Path, tokens: JoinTokens) -> None:
+    mine = folder / f"{'a' * 64}.token"
+    mine.mkdir(parents=True)
+    folder.chmod(0o700)
+    kept = JoinFolder(folder, tokens, CA, N)
+    kept.keep(NOW)
+    assert len([path for path in folder.iterdir() if path.is_file()]) == N
+    kept.close()
+    assert list(folder.iterdir()) == [mine]
+
+
+def test_folder_that_was_deleted_is_made_and_filled_again(kept: JoinFolder, folder: Path) -> None:
+    shutil.rmtree(folder)
+    kept.keep(NOW)
+    assert len(secrets_in(folder)) == N
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 def test_what_was_taken_is_made_up_for_and_stays_good(

@@ -323,6 +323,27 @@ def test_epoch_is_above_what_a_node_says_that_it_has() -> None:
     assert watched.epochs()["zone_1"] == 10
 
 
+@pytest.mark.parametrize("epoch", [2**64 - 1, 2**62, 2**40 + 1])
+def test_epoch_that_no_run_reaches_is_not_believed(epoch: int) -> None:
+    node = Node("zone_1")
+    node.was = Assignment("zone_1", epoch)
+    watched = Watched({5: Node("zone_0"), 6: node, 7: Node("zone_2")})
+    watched.roster.refresh()
+    assert watched.epochs()["zone_1"] == 1
+
+
+def test_what_a_node_says_of_itself_is_short_and_one_line() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2"), 8: Node("x" * 64)}
+    nodes[6].problem = "\x1b[2J\n" + "why " * 1000
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    (problem,) = {what["problem"] for kind, what in watched.notes if kind == "problem"}
+    assert problem.startswith(" [2J why why")
+    assert len(problem) <= 500
+    (reason,) = {what["reason"] for kind, what in watched.notes if kind == "refused"}
+    assert "name of 64 characters, expected at most 63" in reason
+
+
 def test_problem_of_a_node_is_told_and_does_not_end_the_run() -> None:
     nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2")}
     nodes[6].problem = "this host has flwr 1.0"

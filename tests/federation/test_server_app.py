@@ -140,6 +140,14 @@ def test_fault_that_every_zone_would_repeat_ends_the_run_at_once(tmp_path: Path)
         run_doubles(tmp_path / "run", experiment_of(), faults=faults)
 
 
+def test_zone_elsewhere_cannot_end_the_run_by_its_word(tmp_path: Path) -> None:
+    faults = {("zone_1", 2): raising(ConfigError("every zone has this"))}
+    limits = replace(LIMITS, is_fatal=False)
+    events = run_doubles(tmp_path / "run", experiment_of(), faults=faults, limits=limits)
+    assert events[1].lost == {"zone_1": "every zone has this"}
+    assert events[-1].round_number == events[-1].n_rounds
+
+
 def test_update_with_nan_is_refused_by_name_and_the_zone_left_out(tmp_path: Path) -> None:
     events = run_doubles(tmp_path / "run", experiment_of(), faults={("zone_2", 1): with_nan})
     assert "zone_2: first.weight (online) holds nan" in events[0].lost["zone_2"]
@@ -155,6 +163,29 @@ def test_zone_with_other_metrics_than_the_rest_is_left_out(tmp_path: Path) -> No
 
     events = run_doubles(tmp_path / "run", experiment_of(), faults={("zone_0", 1): odd})
     assert "metrics lack 'metrics.loss'" in events[0].lost["zone_0"]
+
+
+def test_zone_with_more_validation_sums_than_the_rest_is_left_out(tmp_path: Path) -> None:
+    def odd(report: RoundReport) -> RoundReport:
+        assert report.validation is not None
+        wide = {key: np.repeat(sums, 7, axis=1) for key, sums in report.validation.items()}
+        return replace(report, validation=wide)
+
+    events = run_doubles(tmp_path / "run", experiment_of(), faults={("zone_1", 3): odd})
+    lost = {zone: reason for event in events for zone, reason in event.lost.items()}
+    assert list(lost) == ["zone_1"]
+    assert "zone_1: metrics lack 'validation." in lost["zone_1"]
+    assert events[-1].round_number == events[-1].n_rounds
+
+
+def test_zone_whose_validation_cannot_be_scored_is_left_out(tmp_path: Path) -> None:
+    def bare(report: RoundReport) -> RoundReport:
+        return replace(report, validation={"other": np.ones((2, 1))})
+
+    events = run_doubles(tmp_path / "run", experiment_of(), faults={("zone_0", 3): bare})
+    lost = {zone: reason for event in events for zone, reason in event.lost.items()}
+    assert list(lost) == ["zone_0"]
+    assert "zone_0: validation" in lost["zone_0"]
 
 
 def test_zone_that_hangs_is_lost_at_the_deadline(tmp_path: Path) -> None:

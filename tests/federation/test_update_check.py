@@ -49,6 +49,20 @@ def put_decisions(value: float) -> Callable[[RecordDict], None]:
     return change
 
 
+def put_metric(key: str, value: object) -> Callable[[RecordDict], None]:
+    def change(content: RecordDict) -> None:
+        content.metric_records["metrics"][key] = value  # type: ignore[assignment]  # wrong on purpose
+
+    return change
+
+
+def put_many(n_values: int) -> Callable[[RecordDict], None]:
+    def change(content: RecordDict) -> None:
+        content["timing"] = ConfigRecord({f"t{i}": 1.0 for i in range(n_values)})
+
+    return change
+
+
 def without(record: str) -> Callable[[RecordDict], None]:
     def change(content: RecordDict) -> None:
         del content[record]
@@ -68,6 +82,13 @@ def without(record: str) -> Callable[[RecordDict], None]:
             put_array("online", Array("float32", (11,), "numpy.ndarray", b"cut")),
             r"a: online cannot be read",
         ),
+        (put_metric("loss", [float("nan")]), r"a: metric 'loss' is a list, expected a number"),
+        (put_metric("kind", 1), r"a: metric 'kind', expected a name .* none of kind, zone"),
+        (put_config("timing", "train_s", b"x"), r"a: timing 'train_s' is a bytes, expected a num"),
+        (put_config("timing", "train_s", [float("inf")]), r"a: timing 'train_s' is a list"),
+        (put_config("timing", "zone", 2.0), r"a: timing 'zone', expected a name"),
+        (put_config("timing", "x" * 999, 2.0), r"a: timing 'x{64}', expected a name of at most 64"),
+        (put_many(999), r"a: 999 values of timing, expected at most 256"),
         (put_config("spec", "shapes", ["3x2", "5"]), r"a: body has shape \(3, 2\), .*\(2, 3\)"),
         (put_config("spec", "names", ["body", "tail"]), r"a: tensors lack 'head'"),
         (put_config("spec", "names", ["head", "body"]), r"a: tensors come in the order"),

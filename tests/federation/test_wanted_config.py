@@ -1,6 +1,7 @@
 """What of an edited configuration reaches a run that goes on, and what is said of the rest."""
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +140,20 @@ def test_file_that_is_gone_is_no_change(watched: Watched) -> None:
     watched.looks()
     watched.path.unlink()
     assert watched.looks() == []
+
+
+def test_named_pipe_in_the_place_of_the_file_is_told_and_not_waited_for(watched: Watched) -> None:
+    watched.looks()
+    watched.path.unlink()
+    os.mkfifo(watched.path)
+    told: list[str] = []
+    looking = threading.Thread(target=lambda: told.append(str(watched.problem())), daemon=True)
+    looking.start()
+    looking.join(20.0)
+    assert ["my.yaml: not a regular file" in line for line in told] == [True]
+    watched.path.unlink()
+    watched.write(tiny(A, B, C))
+    assert watched.looks() == [tiny(A, B, C)]
 
 
 def test_what_is_handed_over_is_taken_once(tmp_path: Path) -> None:

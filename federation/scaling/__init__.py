@@ -1,0 +1,1 @@
+"""Measuring a federation of real processes."""

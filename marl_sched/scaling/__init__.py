@@ -1,0 +1,1 @@
+"""What a federation costs at several sizes: configurations, figures, the cost model, plots."""
