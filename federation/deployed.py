@@ -25,6 +25,7 @@ from federation.exchange_frames import ZoneOf
 from federation.exchange_hub import ExchangeHub
 from federation.flower_private import pull_replies_at_once
 from federation.guarded import die_with_parent
+from federation.key_claims import KeyClaims, Objection, no_objection
 from federation.local_run import open_session
 from federation.renewal import Renewal
 from federation.round_driver import Limits, Unlucky
@@ -176,6 +177,7 @@ def _serve(
             open_session(experiment, folder, hub),
             limits=limits,
             patience=patience,
+            objection=_objection(settings.security_dir),
             progress=note_round,
             note=log.write,
             keeps_zones=True,
@@ -224,6 +226,11 @@ def _credentials(security_dir: str) -> grpc.ServerCredentials | None:
         return None
     authority = open_authority(Path(security_dir))
     return authority.files.load().credentials(client_ca=authority.roots())
+
+
+def _objection(security_dir: str) -> Objection:
+    """Return how nodes that name a zone are told from its own."""
+    return KeyClaims(Path(security_dir)) if security_dir else no_objection
 
 
 def _zone_of(security_dir: str) -> ZoneOf | None:

@@ -34,6 +34,8 @@ from marl_sched.errors import MarlSchedError, RunError, SecurityError
 _logger = logging.getLogger(__name__)
 
 _LEAVE_S = 2.0
+_AWAY_S = 3.0
+"""How long a node stays away whose process was killed: a ServerApp looks every second."""
 _LINGER_S = 3.0
 
 
@@ -164,6 +166,8 @@ class ResidentNode:
         _logger.info("%s: in place of node %d, killed", self._watch.label(), self._left_node)
         self._link.release(self._left_node, _LEAVE_S)
         self._left_node = 0
+        # An order that it had taken is void only for a ServerApp that sees the node away.
+        self._pause(_AWAY_S)
 
     def _explained(self, failure: LinkDown, is_new: bool) -> MarlSchedError:
         """Return what a failure comes from; for a new node what no try will mend is raised."""

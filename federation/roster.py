@@ -31,6 +31,10 @@ _ABSENT_S = 15.0
 """How long a new zone may be without a process before that is said."""
 
 
+def _no_objection(node_id: int, zone: str) -> str:
+    return ""
+
+
 class Roster:
     """The zones of a run, and the nodes that are or could be one."""
 
@@ -64,6 +68,8 @@ class Roster:
         self._absent: dict[str, float] = {}
         """New zones, and when it is to be said that they have no process."""
         self._is_new = True
+        self.objection: Callable[[int, str], str] = _no_objection
+        """Returns why a node, given by its id, may not have the zone that it names."""
 
     @property
     def seats(self) -> dict[str, tuple[int, Assignment]]:
@@ -244,6 +250,8 @@ class Roster:
         elif status.name and status.name not in self._experiment.zone_names:
             known = ", ".join(self._experiment.zone_names)
             self._refuse(node, f"it is zone {status.name!r}, expected one of {known}")
+        elif status.name and (reason := self.objection(node.node_id, status.name)):
+            self._refuse(node, reason)
         elif node.claim is not None and node.was == node.claim and status.is_ready:
             if node.joined != node.claim:
                 node.joined = node.claim

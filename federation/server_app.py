@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from flwr.app import Context, Message, MessageType, RecordDict
@@ -84,6 +85,7 @@ class _Run:
             session.note,
             session.stop,
         )
+        self._roster.objection = partial(session.objection, grid)
         self._aggregator = Aggregator(
             session.experiment.federation, session.checkpoint.strategy_state
         )

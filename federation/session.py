@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from federation.key_claims import Objection, no_objection
 from federation.round_driver import ExchangeControl, Limits
 from marl_sched.config import Experiment
 from marl_sched.run_folder import Checkpoint, RunFolder
@@ -98,6 +99,7 @@ class Session:
         keeps_zones: Zones have processes of their own: which node is which zone belongs to the
             checkpoint.
         renew: Asked between two rounds: returns the session with other zones, or None.
+        objection: Says which nodes may not have the zone that they name.
     """
 
     experiment: Experiment
@@ -113,3 +115,4 @@ class Session:
     note: Note = _note_nothing
     keeps_zones: bool = False
     renew: Callable[["Session"], "Session | None"] = _go_on
+    objection: Objection = no_objection

@@ -82,6 +82,7 @@ def visiting(browser: Any, address: str, **options: Any) -> Iterator[Visit]:
     visit.page.on("request", lambda request: visit.requests.append(request.url))
     try:
         visit.page.goto(address)
+        visit.page.bring_to_front()  # a page that is hidden holds no connection
         expect(visit.page.locator("#status")).not_to_have_attribute(
             "data-state", "connecting", timeout=WAIT_MS
         )

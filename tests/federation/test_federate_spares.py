@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from federate_process import COMMAND, ZONES, Federate, experiment_of, federate
-from superlink import free_ports, processes
+from superlink import WAIT_S, free_ports, processes
 
 from federation.local_run import train
 from marl_sched.cli import run as run_command
@@ -100,7 +100,7 @@ def joined(run: Federate) -> list[tuple[object, object]]:
 def test_spare_with_a_token_for_any_zone_takes_over_for_a_killed_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    n_rounds = 12
+    n_rounds = 30
     pki = tmp_path / "pki"
     assert run_command(["certificates", str(pki), "--host", NEIGHBOUR]) == 0
     capsys.readouterr()
@@ -111,9 +111,13 @@ def test_spare_with_a_token_for_any_zone_takes_over_for_a_killed_one(
         zones_of(tmp_path / "zones", NEIGHBOUR, port) as zones,
     ):
         tokens = {zone: token_for(pki, zone, capsys) for zone in (*ZONES, "")}
+        claim = token_for(pki, "", capsys)
         for zone in ZONES:
             zones.start(zone, token=tokens[zone])
         run.wait_for(lambda: len(run.events("joined")) == len(ZONES), "zones")
+        zones.start("claimant", "--zone", "b", token=claim)
+        assert zones.started.pop("claimant").wait(WAIT_S) == 1
+        assert "zone b has a key of its own, and this is another" in zones.said("claimant")
         zones.start("spare", token=tokens[""])
         run.wait_for(lambda: "online as node" in zones.said("spare"), "spare")
         run.wait_for_round(run.last_round + random.Random(6).randrange(1, 3))
@@ -136,7 +140,7 @@ def test_spare_with_a_token_for_any_zone_takes_over_for_a_killed_one(
     assert run_command(["certificates", str(pki)]) == 0
     listed = capsys.readouterr().out
     assert all(f" of zone {zone}, until " in listed for zone in ZONES)
-    assert listed.count("free key ") == 1
+    assert listed.count("free key ") == 2
 
 
 def test_revoked_zone_is_out_of_a_live_run_at_once_and_a_spare_takes_its_place(

@@ -575,3 +575,11 @@ def with_zones(*names: str) -> Experiment:
 
 def zone_names(hello: Hello) -> str:
     return " ".join(zone["name"] for zone in yaml.safe_load(hello.config)["zones"])
+
+
+def test_node_that_may_not_have_the_zone_it_names_is_refused_and_the_zone_stays_free() -> None:
+    watched = Watched({7: Node("zone_0"), 8: Node("zone_1"), 9: Node("zone_2"), 10: Node()})
+    watched.roster.objection = lambda node_id, zone: "another key" if node_id == 8 else ""
+    watched.refresh(3)
+    assert watched.who == {"zone_0": 7, "zone_1": 10, "zone_2": 9}
+    assert ("refused", {"node": "8", "reason": "another key"}) in watched.notes
