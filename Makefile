@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 KERNELS := $(shell find marl_sched -path '*kernel*' -name '*.py')
 
-.PHONY: setup demo test test-federation lint format docs proto clean
+.PHONY: setup demo test test-federation soak lint format docs proto clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.kernels
@@ -19,6 +19,11 @@ test: setup
 # Whole federated runs, and what is done to them: kill -9, strangers, full disks, stock Flower.
 test-federation: setup
 	$(BIN)/python -m pytest -n 2 -m processes --durations=5
+
+# Too long for the gate: the page under 64 zones of 200 machines for ten minutes, and a whole demo.
+soak: setup
+	$(BIN)/python benchmarks/dashboard_soak.py
+	$(BIN)/marl-sched demo --out runs/soak-demo
 
 lint: .venv/.installed
 	$(BIN)/ruff format --check .

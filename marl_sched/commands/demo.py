@@ -1,21 +1,33 @@
 """`marl-sched demo`: train on the real sample and compare, in minutes."""
 
+import os
 import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
+from federation.processes import Child, end_all, free_port
+from federation.programs import LOOPBACK
 from federation.run_result import describe
 from marl_sched.commands.evaluating import evaluate_and_report, make_factories
 from marl_sched.commands.options import RUNS, command_line, folder_of
 from marl_sched.commands.table import LEARNED, print_table
 from marl_sched.commands.training import train_with_progress
 from marl_sched.commands.warm_up import warm_up
-from marl_sched.config import load_config
+from marl_sched.config import Experiment, load_config
+from marl_sched.errors import RunError
 from marl_sched.evaluation import EVALUATION_FILE
 from marl_sched.run_folder import RunFolder, require_new
+
+_PORT = 8080
+"""Of the page; a free one if that is taken."""
+_END_S = 3.0
 
 
 def demo(
@@ -30,6 +42,9 @@ def demo(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with a demo that was stopped.")
     ] = False,
+    page: Annotated[
+        bool, typer.Option("--page/--no-page", help="Serve the live page while the demo runs.")
+    ] = True,
 ) -> None:
     """Train three zones on a real hour of Alibaba's cluster and compare them with rules.
 
@@ -43,7 +58,13 @@ def demo(
         if RunFolder(out).is_of(experiment) and (out / EVALUATION_FILE).exists():
             shutil.rmtree(out)
         require_new(out, experiment)
-    typer.echo(f"watch: {command_line('dashboard', out)}", err=True)
+    with _page(out) if page else nullcontext():
+        _carry_out(experiment, out, resume)
+    typer.echo(f"wrote {out}: report.md, evaluation.json, metrics.jsonl, checkpoints and plots")
+    typer.echo(f"next: {command_line('dashboard', out)}, or your own cluster: configs/demo.yaml")
+
+
+def _carry_out(experiment: Experiment, out: Path, resume: bool) -> None:
     warm_up()
     result = train_with_progress(experiment, out, resume)
     typer.echo(f"trained: {describe(result)}", err=True)
@@ -51,5 +72,22 @@ def demo(
     factories = make_factories(experiment, rules, [out])
     evaluation = evaluate_and_report(experiment, factories, out, [out], "marl-sched demo")
     print_table(evaluation)
-    typer.echo(f"wrote {out}: report.md, evaluation.json, metrics.jsonl, checkpoints and plots")
-    typer.echo(f"next: read {out}/report.md, or train on your own cluster: configs/demo.yaml")
+
+
+@contextmanager
+def _page(run: Path) -> Iterator[None]:
+    """Serve the page of a run, in a process that ends with the block, and say where."""
+    try:
+        port = free_port(LOOPBACK, _PORT, "the page")
+    except RunError:
+        port = free_port(LOOPBACK, 0, "the page")
+    program = str(Path(sys.executable).parent / "marl-sched")
+    command = [program, "dashboard", str(run), "--wait", "--port", str(port)]
+    with TemporaryDirectory() as folder:
+        child = Child("page", command, Path(folder) / "page.log", os.environ)
+        child.start()
+        typer.echo(f"watch: http://{LOOPBACK}:{port}", err=True)
+        try:
+            yield
+        finally:
+            end_all([child], _END_S)
