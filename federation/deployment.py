@@ -10,6 +10,8 @@ and goes on from the last checkpoint. All of it a bounded number of times betwee
 """
 
 import logging
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -206,6 +208,7 @@ class Deployment:
             return False
         if server.is_started:
             if not server.has_ended and self._is_at_work():
+                self._end_hung(now)
                 return False
             if self._take_events():  # what it said last
                 return True
@@ -229,6 +232,18 @@ class Deployment:
                 f"last: {reason}"
             )
         return False
+
+    def _end_hung(self, now: float) -> None:
+        """Kill a ServerApp that is at work for itself alone: stopped, or stuck."""
+        server = self._server
+        if now < server.ask_at or server.flower_run is None:
+            return
+        server.asked()
+        state = self._api.state(server.flower_run)
+        if server.is_hung(state is not None and state.is_over) and server.pid:
+            _logger.warning("the ServerApp, process %d, does nothing: killed", server.pid)
+            with suppress(ProcessLookupError):
+                os.kill(server.pid, signal.SIGKILL)
 
     def _submit(self) -> None:
         self._server.submit(self._api.start(self.programs.run_config()))

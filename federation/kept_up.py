@@ -15,6 +15,8 @@ _PAUSE_S = 1.0
 """Before the second start; doubled with every other."""
 _ASK_S = 2.0
 """Time between two questions to the SuperLink after a run that does not begin."""
+_HUNG_S = 15.0
+"""How long a ServerApp may be at work that the SuperLink has given up."""
 
 
 class KeptUp:
@@ -80,6 +82,8 @@ class ServerLife:
         submit_at: When it may be submitted again.
         ask_at: When the SuperLink is to be asked for it, while it has not begun.
         is_started: It has said that it has begun.
+        pid: Its process, once it has begun; 0 before.
+        over_since: When the SuperLink was first found to call the run over while it is at work.
         has_ended: It has said that it ends.
         error: Why, or why it was given up before.
         n_starts: Submissions since the last committed round.
@@ -90,6 +94,8 @@ class ServerLife:
     submit_at: float = 0.0
     ask_at: float = 0.0
     is_started: bool = False
+    pid: int = 0
+    over_since: float | None = None
     has_ended: bool = False
     error: str = ""
     n_starts: int = 0
@@ -100,6 +106,7 @@ class ServerLife:
         self.submitted = time.monotonic()
         self.ask_at = self.submitted + _ASK_S
         self.is_started = self.has_ended = False
+        self.pid, self.over_since = 0, None
         self.error = ""
         self.n_starts += 1
 
@@ -113,9 +120,19 @@ class ServerLife:
             self.n_starts = min(self.n_starts, 1)
         elif event["kind"] == "start":
             self.is_started = event["flower_run"] == str(self.flower_run)
+            self.pid = int(event["pid"]) if self.is_started else 0
         elif event["kind"] == "end":
             self.has_ended = True
             self.error = str(event["error"])
+
+    def is_hung(self, is_over: bool) -> bool:
+        """Note whether the SuperLink calls the run over; return whether it has for too long.
+
+        Flower gives a ServerApp up that it does not hear of; one that lives ends by itself then.
+        """
+        now = time.monotonic()
+        self.over_since = (self.over_since or now) if is_over else None
+        return self.over_since is not None and now - self.over_since >= _HUNG_S
 
     def forget(self, reason: str) -> None:
         """Note that it is over, and is to be submitted again."""

@@ -63,6 +63,16 @@ def test_killed_server_app_is_submitted_again_and_changes_no_byte(tmp_path: Path
         assert (run.folder / "metrics.jsonl").read_text() == expected
 
 
+def test_server_app_that_hangs_is_killed_and_the_run_goes_on(tmp_path: Path) -> None:
+    with federate(tmp_path / "run", experiment_of(rounds=6)) as run:
+        run.wait_for_round(2)
+        os.kill(int(str(run.events("start")[-1]["pid"])), signal.SIGSTOP)
+        assert run.wait() == 0, run.output
+        assert len(run.events("start")) == 2
+        assert rounds_of(run) == [1, 2, 3, 4, 5, 6]
+        assert run.nothing_is_left()
+
+
 def test_killed_superlink_is_started_again_and_the_run_goes_on(tmp_path: Path) -> None:
     experiment = experiment_of(rounds=6)
     with federate(tmp_path / "run", experiment) as run:

@@ -3,7 +3,10 @@
 import sys
 from pathlib import Path
 
-from federation.kept_up import MAX_STARTS, KeptUp
+import pytest
+
+from federation import kept_up
+from federation.kept_up import MAX_STARTS, KeptUp, ServerLife
 from federation.processes import Child
 
 ENDS = [sys.executable, "-c", "pass"]
@@ -39,3 +42,23 @@ def test_process_that_was_given_up_is_started_again_after_a_round(tmp_path: Path
     assert child.n_starts == MAX_STARTS
     watched.note_round()
     assert not watched.is_given_up
+
+
+def test_server_app_is_hung_once_its_run_is_over_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(kept_up.time, "monotonic", lambda: now)
+    server = ServerLife()
+    server.submit(7)
+    server.note({"kind": "start", "flower_run": "7", "pid": 11})
+    assert server.pid == 11
+    assert not server.is_hung(True)
+    now += 14.0
+    assert not server.is_hung(True)
+    assert not server.is_hung(False)  # the SuperLink hears of it again
+    now += 14.0
+    assert not server.is_hung(True)
+    now += 15.0
+    assert server.is_hung(True)
+    server.submit(8)
+    assert not server.is_hung(True)
+    assert server.pid == 0
