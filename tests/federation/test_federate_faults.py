@@ -63,6 +63,7 @@ def test_killed_server_app_is_submitted_again_and_changes_no_byte(tmp_path: Path
         assert (run.folder / "metrics.jsonl").read_text() == expected
 
 
+@pytest.mark.slow  # for a minute the SuperLink waits to hear of it
 def test_server_app_that_hangs_is_killed_and_the_run_goes_on(tmp_path: Path) -> None:
     with federate(tmp_path / "run", experiment_of(rounds=6)) as run:
         run.wait_for_round(2)
