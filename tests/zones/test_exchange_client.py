@@ -204,7 +204,8 @@ def test_exchange_has_to_be_joined() -> None:
 
 
 def test_posts_and_collects_take_turns(hub: ExchangeHub) -> None:
-    remote = meet(hub)["a"]
+    members = meet(hub)  # all are kept: one that is collected is lost
+    remote = members["a"]
     with pytest.raises(ExchangeError, match="zone a, step 0: not posted, or not a"):
         remote.collect("a", 0)
     with pytest.raises(ExchangeError, match="zone b, step 0: posted twice, or not a"):
@@ -260,7 +261,8 @@ def test_refusal_is_an_error_of_this_zone(hub: ExchangeHub) -> None:
 
 
 def test_what_the_hub_does_not_take_is_an_error_of_this_zone(hub: ExchangeHub) -> None:
-    remote = meet(hub)["a"]
+    members = meet(hub)  # all are kept: one that is collected is lost
+    remote = members["a"]
     remote.post(outbox("a", 0, moments=np.full((E, 2, 3), np.nan)))
     with pytest.raises(ExchangeError, match="refused: moments hold nan") as caught:
         remote.collect("a", 0)
