@@ -65,8 +65,23 @@ class Reward(Model):
 
 
 class Agent(Model):
-    """QR-DQN on a network that scores candidates."""
+    """How a zone learns: QR-DQN on a network that scores candidates, or one of its rivals."""
 
+    algorithm: Literal["qrdqn", "double-dqn", "dueling-dqn", "reinforce", "ppo", "ppo-scorer"] = (
+        "qrdqn"
+    )
+    """What learns. All but ppo-scorer, which weighs resources, share the network's body."""
+    prior: Literal["tuned", "none"] = "tuned"
+    """qrdqn: tuned: the network corrects a weighted score; none: it starts from nothing."""
+    prior_weights: dict[str, float] | None = None
+    """qrdqn: weights of that score by name; null: the commands take those that `tune` has written
+    beside the configuration, and without them the hand-set ones."""
+    prior_scale: NonNegative = 0.5
+    """qrdqn: share of the prior's score in a candidate's value."""
+    gate_margin: NonNegative = 1.0
+    """qrdqn: gain over the prior's choice, in reward, that another candidate must promise."""
+    training_gate_margin: NonNegative = 0.5
+    """qrdqn: the same while it learns."""
     hidden: list[PositiveInt] = Field(default=[64, 64], min_length=1)
     """Units of the hidden layers."""
     n_quantiles: PositiveInt = 32
@@ -109,6 +124,11 @@ class Agent(Model):
     """Decisions of a zone (all replicas) between two updates."""
     personal_head: bool = False
     """Keep the last layer out of the average: it stays with its zone."""
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether the network corrects a rule."""
+        return self.algorithm == "qrdqn" and self.prior == "tuned"
 
 
 class Training(Model):
