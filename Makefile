@@ -18,7 +18,7 @@ test: setup
 
 # Whole federated runs, and what is done to them: kill -9, strangers, full disks, stock Flower.
 test-federation: setup
-	$(BIN)/python -m pytest -n 2 -m 'processes and not slow' --durations=5
+	$(BIN)/python -m pytest -n 3 -m 'processes and not slow' --durations=5
 
 # Too long for the gate: the page under 64 zones of 200 machines for ten minutes, and a whole demo.
 soak: setup
