@@ -39,6 +39,7 @@ from marl_sched.errors import MarlSchedError, RunError
 from marl_sched.files import FULL_DISK, alone_in
 from marl_sched.log_lines import LOG_FORMAT_VARIABLE, formatter
 from marl_sched.run_folder import RunFolder
+from marl_sched.training_config import load_for_training
 from zones.keys import make_private_folder
 
 __all__ = ["client_app", "server_app"]
@@ -126,7 +127,7 @@ def _open(settings: ServerSettings, wanted: Wanted) -> Experiment:
     """
     config = settings.run_dir / CONFIG
     if not config.exists():
-        RunFolder.create(settings.run_dir, load_config(settings.config))
+        RunFolder.create(settings.run_dir, load_for_training(settings.config))
     private = settings.run_dir / PRIVATE
     make_private_folder(private)
     handler = logging.FileHandler(private / "serverapp.log")

@@ -19,6 +19,7 @@ from marl_sched.config.yaml_text import show_value
 from marl_sched.errors import MarlSchedError, RunError
 from marl_sched.files import write_atomically
 from marl_sched.run_config import as_data, lasting_difference, zone_change
+from marl_sched.training_config import with_weights_of
 
 WANTED = "config.yaml"
 """File in the run's private folder: the configuration that the run is to have."""
@@ -79,7 +80,8 @@ class ConfigWatch:
             return None
         self._taken = self._seen
         self._require_file()
-        experiment = load_config(self._source.path, self._source.overrides)
+        found = load_config(self._source.path, self._source.overrides)
+        experiment = with_weights_of(found, self._experiment)
         old, new = as_data(self._experiment), as_data(experiment)
         difference = lasting_difference(old, new, is_shown=True)
         if difference is not None:

@@ -135,10 +135,11 @@ class Camera:
         if self._settings.views != "decisions":
             return
         state = self._scene.env.simulator.state
+        seen = self._scene.decider.scorer.extended(observation)
         self._decision = _Decision(
             simulated_s=float(state.zone["now_us"][SHOWN]) * 1e-6,
             request=head_request(state, SHOWN),
-            candidates=observation.candidates[0].copy(),
+            candidates=seen.candidates[0].copy(),
             context=context_of(observation)[0],
             mask=observation.mask[0].copy(),
             action=int(actions[0]),

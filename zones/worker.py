@@ -41,9 +41,7 @@ def first_weights(experiment: Experiment) -> dict[str, NDArray[np.float32]]:
 
 def make_learned_policy(experiment: Experiment, weights: Weights) -> LearnedPolicy:
     """Return the greedy policy of a network's weights."""
-    layout = Layout(tuple(experiment.resources))
-    architecture = Architecture.of(layout, experiment.agent)
-    return LearnedPolicy(layout, architecture, weights, experiment.agent.cvar_alpha)
+    return LearnedPolicy.of(Layout(tuple(experiment.resources)), experiment.agent, weights)
 
 
 class ZoneWorker:

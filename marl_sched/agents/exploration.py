@@ -13,11 +13,18 @@ from numpy.typing import NDArray
 
 from marl_sched.config import Agent
 
+_WITHOUT_PRIOR = (0.3, 0.03)
+_WITH_PRIOR = (0.08, 0.08)
+"""Shares of random decisions at the start and later, where none are configured."""
+
 
 def epsilon_at(agent: Agent, share: float) -> float:
     """Return the share of random decisions once `share` of the run is over: linear, then flat."""
     fall = min(share / agent.epsilon_share, 1.0)
-    return agent.epsilon + (agent.final_epsilon - agent.epsilon) * fall
+    first, final = _WITH_PRIOR if agent.has_prior else _WITHOUT_PRIOR
+    first = first if agent.epsilon is None else agent.epsilon
+    final = final if agent.final_epsilon is None else agent.final_epsilon
+    return first + (final - first) * fall
 
 
 def learning_rate_at(agent: Agent, share: float) -> float:
@@ -27,7 +34,11 @@ def learning_rate_at(agent: Agent, share: float) -> float:
 
 
 def explore(
-    scores: NDArray[np.float32], n_machines: int, n_best: int, generator: np.random.Generator
+    scores: NDArray[np.float32],
+    n_machines: int,
+    n_best: int,
+    generator: np.random.Generator,
+    also: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
     """Pick evenly among the `n_best` best machines and all peers that are unmasked.
 
@@ -36,6 +47,7 @@ def explore(
         n_machines: M.
         n_best: How many machines; 0 for all.
         generator: Source of chance.
+        also: (B,) one more unmasked candidate a row: the prior's choice.
 
     Returns:
         (B,) int64, an unmasked candidate a row.
@@ -45,6 +57,8 @@ def explore(
         machines = scores[:, :n_machines]
         worst = np.partition(machines, n_machines - n_best, axis=1)[:, n_machines - n_best, None]
         is_allowed[:, :n_machines] &= machines >= worst
+    if also is not None:
+        is_allowed[np.arange(len(also)), also] = True
     lots = np.where(is_allowed, generator.random(scores.shape), -1.0)
     picked: NDArray[np.int64] = lots.argmax(axis=1)
     return picked

@@ -1,4 +1,7 @@
-"""A learned policy: greedy on the candidate network, without torch; its file."""
+"""A learned policy: greedy on the candidate network, without torch; its file.
+
+With a prior the file holds all of it: its weights, its share of the score, the margin of the gate.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.prior import Prior
 from marl_sched.agents.scoring import Architecture, Scorer, Weights, context_of
 from marl_sched.agents.storage import read_arrays, write_arrays
 from marl_sched.config import Agent
-from marl_sched.errors import CheckpointError
+from marl_sched.errors import CheckpointError, ConfigError
 from marl_sched.observation import Layout, Observation
 
 _KIND = "policy"
@@ -19,10 +23,14 @@ _KIND = "policy"
 class LearnedPolicy:
     """Takes the candidate with the best mean, or CVaR, of its quantile values.
 
+    With a prior it does where that beats the prior's choice by a margin, else it takes that.
+
     Attributes:
         layout: Layout of the observations it was trained on.
         architecture: Sizes of its network.
         cvar_alpha: Share of the worst quantiles it judges by; 1 is the plain mean.
+        prior: The rule that its network corrects, if any.
+        gate_margin: Gain over that rule's choice that another candidate must promise.
         scorer: What it judges with.
         explored: Rows that it decided at random: none.
     """
@@ -33,6 +41,8 @@ class LearnedPolicy:
         architecture: Architecture,
         weights: Mapping[str, NDArray[np.float32]],
         cvar_alpha: float = 1.0,
+        prior: Prior | None = None,
+        gate_margin: float = 0.0,
     ) -> None:
         """Build the policy on a copy of the weights.
 
@@ -40,16 +50,31 @@ class LearnedPolicy:
             CheckpointError: The weights are of another architecture.
         """
         self.layout, self.architecture, self.cvar_alpha = layout, architecture, cvar_alpha
+        self.prior, self.gate_margin = prior, gate_margin
         self._flat = architecture.flatten(weights)
-        self.scorer = Scorer(architecture, self._flat, cvar_alpha)
+        self.scorer = Scorer(architecture, self._flat, cvar_alpha, prior, gate_margin)
         self.explored = np.zeros(0, np.int64)
+
+    @classmethod
+    def of(
+        cls, layout: Layout, agent: Agent, weights: Mapping[str, NDArray[np.float32]]
+    ) -> "LearnedPolicy":
+        """Build the policy that an agent is configured to be, on a copy of the weights.
+
+        Raises:
+            CheckpointError: The weights are of another architecture.
+        """
+        architecture = Architecture.of(layout, agent)
+        prior = Prior.of(layout, agent)
+        return cls(layout, architecture, weights, agent.cvar_alpha, prior, agent.gate_margin)
 
     def reset(self, n_replicas: int, generator: np.random.Generator) -> None:
         """Do nothing: there is no state and no chance."""
 
     def act(self, observation: Observation) -> NDArray[np.int64]:
         """Return (B,) the best unmasked candidate of every row."""
-        return self.scorer.choose(observation.candidates, context_of(observation), observation.mask)
+        seen = self.scorer.extended(observation)
+        return self.scorer.choose(seen.candidates, context_of(seen), seen.mask)
 
     def weights(self) -> Weights:
         """Return a copy of the network's parameters by name."""
@@ -58,11 +83,19 @@ class LearnedPolicy:
 
 def save_policy(path: Path, policy: LearnedPolicy) -> None:
     """Write a policy with all that is needed to load it, atomically."""
+    architecture, prior = policy.architecture, policy.prior
     metadata = _columns(policy.layout) | {
-        "hidden": list(policy.architecture.hidden),
-        "n_quantiles": policy.architecture.n_quantiles,
+        "hidden": list(architecture.hidden),
+        "n_quantiles": architecture.n_quantiles,
         "cvar_alpha": policy.cvar_alpha,
     }
+    if prior is not None:
+        metadata |= {
+            "prior_weights": prior.weights,
+            "prior_scale": architecture.prior_scale,
+            "gate_margin": policy.gate_margin,
+            "value_hidden": architecture.value_hidden,
+        }
     write_arrays(path, _KIND, metadata, policy.weights())
 
 
@@ -72,8 +105,8 @@ def load_policy(path: str | Path, layout: Layout, agent: Agent | None = None) ->
     Args:
         path: File of `save_policy`.
         layout: Layout of the observations it will get.
-        agent: If given, its hidden layers and quantiles must be the file's (to train on), and its
-            cvar_alpha is used; otherwise the file's own count.
+        agent: If given, its hidden layers, quantiles and prior must be the file's (to train on),
+            and its cvar_alpha and gate_margin are used; otherwise the file's own count.
 
     Raises:
         CheckpointError: Missing, half-written, not ours, or of another architecture.
@@ -83,13 +116,24 @@ def load_policy(path: str | Path, layout: Layout, agent: Agent | None = None) ->
     expected = _columns(layout)
     if agent is not None:
         expected |= {"hidden": list(agent.hidden), "n_quantiles": agent.n_quantiles}
+        prior = Prior.of(layout, agent)
+        expected |= {
+            "prior_weights": None if prior is None else prior.weights,
+            "prior_scale": None if prior is None else agent.prior_scale,
+            "value_hidden": None if prior is None else agent.value_hidden,
+        }
     for key, value in expected.items():
         if metadata.get(key) != value:
             raise CheckpointError(f"{path}: {key} = {metadata.get(key)!r}, expected {value!r}")
-    architecture = _architecture(path, layout, metadata)
-    architecture.check(arrays, str(path))
-    cvar_alpha = metadata["cvar_alpha"] if agent is None else agent.cvar_alpha
-    return LearnedPolicy(layout, architecture, arrays, cvar_alpha)
+    saved = _agent(path, metadata)
+    Architecture.of(layout, saved).check(arrays, str(path))
+    if agent is not None:
+        judged_by = {"cvar_alpha": agent.cvar_alpha, "gate_margin": agent.gate_margin}
+        saved = saved.model_copy(update=judged_by)
+    try:
+        return LearnedPolicy.of(layout, saved, arrays)
+    except ConfigError as error:  # of a weight of the prior
+        raise CheckpointError(f"{path}: prior_weights: {error}") from None
 
 
 def _columns(layout: Layout) -> dict[str, Any]:
@@ -101,12 +145,15 @@ def _columns(layout: Layout) -> dict[str, Any]:
     }
 
 
-def _architecture(path: Path, layout: Layout, metadata: Mapping[str, Any]) -> Architecture:
-    """Build the file's architecture through the configuration's own checks."""
-    keys = ("hidden", "n_quantiles", "cvar_alpha")
+def _agent(path: Path, metadata: Mapping[str, Any]) -> Agent:
+    """Read what the file says of its network through the configuration's own checks."""
+    keys = ["hidden", "n_quantiles", "cvar_alpha"]
+    has_prior = metadata.get("prior_weights") is not None
+    if has_prior:
+        keys += ["prior_weights", "prior_scale", "gate_margin", "value_hidden"]
     try:
-        agent = Agent.model_validate({key: metadata[key] for key in keys})
+        values = {key: metadata[key] for key in keys}
+        return Agent.model_validate(values | {"prior": "tuned" if has_prior else "none"})
     except (KeyError, ValueError):
         found = {key: metadata.get(key) for key in keys}
         raise CheckpointError(f"{path}: {found}, expected what an `agent` may have") from None
-    return Architecture.of(layout, agent)

@@ -25,11 +25,15 @@ class _Affine(nn.Module):
         self.bias = nn.Parameter(torch.empty(n_out))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.addmm(self.bias, x, self.weight)
+        return (
+            x @ self.weight + self.bias if x.dim() > 2 else torch.addmm(self.bias, x, self.weight)
+        )
 
 
 class CandidateNetwork(nn.Module):
     """One MLP over (candidate, context) that gives N quantile values of the return.
+
+    With a prior a second one over the context, and the prior's score, are added: `Architecture`.
 
     It is tied neither to the number of machines nor to that of zones. All parameters are views of
     one flat vector, and their gradients of another: clipping, Adam and the averaged networks are
@@ -55,11 +59,13 @@ class CandidateNetwork(nn.Module):
         self.architecture = architecture
         self.flat = torch.from_numpy(architecture.flatten(weights))
         self.flat_gradient = torch.zeros_like(self.flat)
-        n_inputs = architecture.n_candidate_features + architecture.n_context_features
-        sizes = (n_inputs, *architecture.hidden)
+        sizes = (architecture.n_inputs, *architecture.hidden)
         self.first = _Affine(*sizes[:2])
         self.hidden = nn.ModuleList(_Affine(n_in, n_out) for n_in, n_out in pairwise(sizes[1:]))
         self.head = _Affine(sizes[-1], architecture.n_quantiles)
+        if architecture.has_prior:
+            self.value = _Affine(architecture.n_context_features, architecture.value_hidden)
+            self.value_head = _Affine(architecture.value_hidden, architecture.n_quantiles)
         self.register_buffer("taus", midpoints(architecture.n_quantiles), persistent=False)
         values = architecture.views(self.flat.numpy())
         gradients = architecture.views(self.flat_gradient.numpy())
@@ -72,12 +78,28 @@ class CandidateNetwork(nn.Module):
         n_features = self.architecture.n_candidate_features
         shared = torch.addmm(self.first.bias, context, self.first.weight[n_features:])  # (B, H)
         x = candidates @ self.first.weight[:n_features] + shared[:, None, :]  # (B, C, H)
-        values: torch.Tensor = self._rest(x.flatten(0, 1))  # (B * C, N)
-        return values.view(*candidates.shape[:2], -1)  # (B, C, N)
+        values = self._rest(x.flatten(0, 1)).view(*candidates.shape[:2], -1)  # (B, C, N)
+        if not self.architecture.has_prior:
+            return values
+        return values + self._value(context)[:, None, :] + self._prior(candidates)
 
     def values(self, rows: torch.Tensor) -> torch.Tensor:
         """Return (B, N) quantile values of one candidate a row; (B, F + K) features in."""
-        return self._rest(self.first(rows))
+        values = self._rest(self.first(rows))
+        if not self.architecture.has_prior:
+            return values
+        n_features = self.architecture.n_candidate_features
+        return values + self._value(rows[:, n_features:]) + self._prior(rows[:, :n_features])
+
+    def _value(self, context: torch.Tensor) -> torch.Tensor:
+        """Return (B, N) v of contexts (B, K)."""
+        value: torch.Tensor = self.value_head(torch.relu(self.value(context)))
+        return value
+
+    def _prior(self, candidates: torch.Tensor) -> torch.Tensor:
+        """Return (..., 1) prior_scale d of candidates (..., F)."""
+        gap = candidates[..., self.architecture.prior_column, None]
+        return self.architecture.prior_scale * gap
 
     def _rest(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.hidden:

@@ -17,6 +17,7 @@ from marl_sched.agents.exploration import epsilon_at, explore, learning_rate_at
 from marl_sched.agents.learned import LearnedPolicy
 from marl_sched.agents.network import CandidateNetwork
 from marl_sched.agents.optimizer import FlatAdam
+from marl_sched.agents.prior import Prior
 from marl_sched.agents.quantile import quantile_huber_loss
 from marl_sched.agents.replay import Replay, ReplayShape, Transitions
 from marl_sched.agents.scoring import HEAD_NAMES, Architecture, Scorer, Weights, context_of
@@ -65,6 +66,9 @@ class QRDQNLearner:
         self._layout, self._agent, self._generator = layout, agent, generator
         self._n_candidates = n_candidates
         self._architecture = Architecture.of(layout, agent)
+        self._prior = Prior.of(layout, agent)
+        self._judged: tuple[Observation | None, Observation | None] = (None, None)
+        """The last observation acted on, and the same as the network sees it."""
         self._online = CandidateNetwork(self._architecture, initial)
         self._target = CandidateNetwork(self._architecture, initial)
         self._averaged = CandidateNetwork(self._architecture, initial)
@@ -74,9 +78,9 @@ class QRDQNLearner:
         self._replay = Replay(
             ReplayShape(
                 n_replicas,
-                n_features=len(layout.candidate) + self._architecture.n_context_features,
+                n_features=self._architecture.n_inputs,
                 n_candidates=0 if agent.target == "sarsa" else n_candidates,
-                n_candidate_features=len(layout.candidate),
+                n_candidate_features=self._architecture.n_candidate_features,
                 mib=agent.replay_mib,
             ),
             agent.n_step,
@@ -110,21 +114,29 @@ class QRDQNLearner:
 
     def act(self, observation: Observation) -> NDArray[np.int64]:
         """Return (B,) actions: the online network's best, or with `epsilon` a random one."""
-        scores = self.scorer.scores(
-            observation.candidates, context_of(observation), observation.mask
-        )
-        actions: NDArray[np.int64] = scores.argmax(axis=1)
+        scorer, seen = self.scorer, self.scorer.extended(observation)
+        self._judged = (observation, seen)
+        scores = scorer.scores(seen.candidates, context_of(seen), seen.mask)
+        actions = scorer.pick(scores, seen.candidates)
         rows = np.flatnonzero(self._generator.random(len(observation)) < self.epsilon)
         self.explored = rows
         if rows.size:
-            # Before the first update the network's order of the machines means nothing.
-            n_best = self._agent.explore_machines if self.n_updates else 0
-            actions[rows] = explore(scores[rows], observation.n_machines, n_best, self._generator)
+            # Before the first update the order of the machines means nothing without a prior.
+            is_ordered = self.n_updates > 0 or self._prior is not None
+            n_best = self._agent.explore_machines if is_ordered else 0
+            also = scorer.prior_choices(seen.candidates[rows])
+            actions[rows] = explore(
+                scores[rows], observation.n_machines, n_best, self._generator, also
+            )
         return actions
 
     def record(self, observation: Observation, actions: NDArray[np.int64]) -> None:
         """Remember a batch of decisions; it is copied."""
-        self._replay.record(observation, actions)
+        acted_on, seen = self._judged
+        self._judged = (None, None)
+        if seen is None or acted_on is not observation:
+            seen = self.scorer.extended(observation)
+        self._replay.record(seen, actions)
 
     def settle(self, settlements: Settlements) -> None:
         """Add rewards that became known to the decisions they belong to."""
@@ -225,8 +237,7 @@ class QRDQNLearner:
 
     def policy(self) -> LearnedPolicy:
         """Return the averaged network as a greedy policy."""
-        weights = self.averaged_weights()
-        return LearnedPolicy(self._layout, self._architecture, weights, self._agent.cvar_alpha)
+        return LearnedPolicy.of(self._layout, self._agent, self.averaged_weights())
 
     def load_weights(
         self,
@@ -331,4 +342,7 @@ class QRDQNLearner:
         return views | self._adam.arrays() | {"metric_sums": self._sums}
 
     def _scorer(self, network: CandidateNetwork) -> Scorer:
-        return Scorer(self._architecture, network.flat.numpy(), self._agent.cvar_alpha)
+        agent = self._agent
+        flat = network.flat.numpy()
+        margin = agent.training_gate_margin
+        return Scorer(self._architecture, flat, agent.cvar_alpha, self._prior, margin)

@@ -20,10 +20,11 @@ from marl_sched.commands.options import RUNS, command_line, folder_of
 from marl_sched.commands.table import LEARNED, print_table
 from marl_sched.commands.training import train_with_progress
 from marl_sched.commands.warm_up import warm_up
-from marl_sched.config import Experiment, load_config
+from marl_sched.config import Experiment
 from marl_sched.errors import RunError
 from marl_sched.evaluation import EVALUATION_FILE
 from marl_sched.run_folder import RunFolder, require_new
+from marl_sched.training_config import load_for_training
 
 _PORT = 8080
 """Of the page; a free one if that is taken."""
@@ -53,7 +54,7 @@ def demo(
         marl-sched demo --out runs/my-demo
     """
     config = Path(str(files("marl_sched") / "data" / "demo.yaml"))
-    experiment = load_config(config)
+    experiment = load_for_training(config)
     if not resume:
         if RunFolder(out).is_of(experiment) and (out / EVALUATION_FILE).exists():
             shutil.rmtree(out)

@@ -20,8 +20,9 @@ from marl_sched.commands.options import (
 )
 from marl_sched.commands.progress import Progress
 from marl_sched.commands.warm_up import warm_up
-from marl_sched.config import Experiment, load_config
+from marl_sched.config import Experiment
 from marl_sched.run_folder import require_new
+from marl_sched.training_config import load_for_training
 
 
 def train(
@@ -49,7 +50,7 @@ def train(
         marl-sched train configs/base.yaml --set seed=2 --out runs/base-2
         marl-sched train configs/base.yaml --resume
     """
-    experiment = load_config(config, overrides)
+    experiment = load_for_training(config, overrides)
     folder = RUNS / experiment.name if out is None else out
     if not resume:
         require_new(folder, experiment)

@@ -82,6 +82,8 @@ class Agent(Model):
     """qrdqn: gain over the prior's choice, in reward, that another candidate must promise."""
     training_gate_margin: NonNegative = 0.5
     """qrdqn: the same while it learns."""
+    value_hidden: PositiveInt = 64
+    """qrdqn: hidden units of the value of the context, which a network with a prior has apart."""
     hidden: list[PositiveInt] = Field(default=[64, 64], min_length=1)
     """Units of the hidden layers."""
     n_quantiles: PositiveInt = 32
@@ -108,10 +110,10 @@ class Agent(Model):
     """Share of the online network that the target takes over per update."""
     ema: float = Field(default=0.002, gt=0, le=1)
     """Share of the online network that the averaged network (the one that is evaluated) takes."""
-    epsilon: Share = 0.3
-    """Share of random decisions at the start."""
-    final_epsilon: Share = 0.03
-    """Share of random decisions once exploration has settled."""
+    epsilon: Share | None = None
+    """Share of random decisions at the start; null: .08 with a prior, else .3."""
+    final_epsilon: Share | None = None
+    """Share of random decisions once exploration has settled; null: .08 with a prior, else .03."""
     epsilon_share: float = Field(default=0.3, gt=0, le=1)
     """Share of the run's rounds over which epsilon falls linearly."""
     explore_machines: NonNegativeInt = 6

@@ -13,13 +13,20 @@ from marl_sched.errors import CheckpointError
 from marl_sched.observation import Layout, Observation
 
 LAYOUT = Layout(("cpu_milli", "memory_mib"))
-AGENT = Agent(hidden=[8, 6], n_quantiles=3)
+AGENT = Agent(prior="none", hidden=[8, 6], n_quantiles=3)
+CORRECTING = Agent(hidden=[8, 6], n_quantiles=3, prior_weights={"machine.speed": 1.0})
 
 
-def _policy(cvar_alpha: float = 1.0) -> LearnedPolicy:
-    architecture = Architecture.of(LAYOUT, AGENT)
-    weights = initial_weights(architecture, np.random.default_rng(1))
-    return LearnedPolicy(LAYOUT, architecture, weights, cvar_alpha)
+def _policy(agent: Agent = AGENT) -> LearnedPolicy:
+    weights = initial_weights(Architecture.of(LAYOUT, agent), np.random.default_rng(1))
+    if agent.has_prior:
+        rng = np.random.default_rng(3)  # a head of zeros would be the prior alone
+        weights["head.weight"] = rng.standard_normal((6, 3)).astype(np.float32)
+    return LearnedPolicy.of(LAYOUT, agent, weights)
+
+
+def _change(agent: Agent, **changes: object) -> Agent:
+    return Agent.model_validate(agent.model_dump() | changes)
 
 
 def _observe(n_candidates: int) -> Observation:
@@ -39,8 +46,11 @@ def _observe(n_candidates: int) -> Observation:
 
 
 @pytest.mark.parametrize("cvar_alpha", [0.4, 1.0])
-def test_loaded_policy_acts_as_the_saved_one(tmp_path: Path, cvar_alpha: float) -> None:
-    policy = _policy(cvar_alpha)
+@pytest.mark.parametrize("agent", [AGENT, CORRECTING])
+def test_loaded_policy_acts_as_the_saved_one(
+    tmp_path: Path, cvar_alpha: float, agent: Agent
+) -> None:
+    policy = _policy(_change(agent, cvar_alpha=cvar_alpha, gate_margin=0.3))
     policy.reset(30, np.random.default_rng(1))
     save_policy(tmp_path / "policy.npz", policy)
     loaded = load_policy(tmp_path / "policy.npz", LAYOUT)
@@ -51,6 +61,31 @@ def test_loaded_policy_acts_as_the_saved_one(tmp_path: Path, cvar_alpha: float) 
         np.testing.assert_array_equal(actions, policy.act(observation))
         assert observation.mask[np.arange(30), actions].all()
         assert actions.dtype == np.int64
+
+
+def test_file_of_a_correction_holds_its_prior(tmp_path: Path) -> None:
+    path = tmp_path / "policy.npz"
+    agent = _change(CORRECTING, prior_scale=0.25, gate_margin=0.7, value_hidden=5)
+    save_policy(path, _policy(agent))
+    loaded = load_policy(path, LAYOUT)
+    assert loaded.prior is not None
+    assert loaded.prior.weights == {"machine.speed": 1.0}
+    assert (loaded.gate_margin, loaded.architecture.prior_scale) == (0.7, 0.25)
+    other = load_policy(path, LAYOUT, _change(agent, gate_margin=0.1))
+    assert other.gate_margin == 0.1
+    for key, value in (("prior_scale", 0.5), ("value_hidden", 6), ("prior", "none")):
+        with pytest.raises(CheckpointError, match=r"prior_|value_hidden"):
+            load_policy(path, LAYOUT, _change(agent, **{key: value}))
+
+
+@pytest.mark.parametrize("changes", [{"prior_weights": {"x": 1.0}}, {"gate_margin": -1.0}])
+def test_bad_prior_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    path = tmp_path / "policy.npz"
+    save_policy(path, _policy(CORRECTING))
+    metadata, arrays = read_arrays(path, "policy")
+    write_arrays(path, "policy", metadata | changes, arrays)
+    with pytest.raises(CheckpointError, match=next(iter(changes))):
+        load_policy(path, LAYOUT)
 
 
 def test_equal_policies_make_equal_files(tmp_path: Path) -> None:
@@ -64,8 +99,9 @@ def test_equal_policies_make_equal_files(tmp_path: Path) -> None:
     ("layout", "agent", "message"),
     [
         (Layout(("cpu_milli", "memory_mib", "network_mbps")), None, "resources = "),
-        (LAYOUT, Agent(hidden=[8, 8], n_quantiles=3), r"hidden = \[8, 6\], expected \[8, 8\]"),
-        (LAYOUT, Agent(hidden=[8, 6]), "n_quantiles = 3, expected 32"),
+        (LAYOUT, _change(AGENT, hidden=[8, 8]), r"hidden = \[8, 6\], expected \[8, 8\]"),
+        (LAYOUT, _change(AGENT, n_quantiles=32), "n_quantiles = 3, expected 32"),
+        (LAYOUT, CORRECTING, r"prior_weights = None, expected \{'machine.speed': 1.0\}"),
     ],
 )
 def test_policy_of_another_architecture_is_refused(

@@ -15,6 +15,7 @@ LAYOUT = Layout(("cpu_milli", "memory_mib"))
 N_CANDIDATES, N_MACHINES = 4, 3
 SPEED, COST = LAYOUT.candidate_index("speed"), LAYOUT.candidate_index("cost")
 SMALL = Agent(
+    prior="none",
     hidden=[16, 16],
     n_quantiles=5,
     batch_size=64,
