@@ -17,6 +17,7 @@ from marl_sched.agents.scoring import context_of
 from marl_sched.config import Experiment
 from marl_sched.distillation.kernels.play import Rule
 from marl_sched.distillation.play import ClusterPlay, draw_inputs
+from marl_sched.distillation.samples import Samples
 from marl_sched.observation import Observation
 
 Array = NDArray[np.float64]
@@ -30,45 +31,6 @@ Score = Callable[[Observation], Array]
 
 WARM_UP_S = 60.0
 """An episode starts empty: its first decisions are like no others."""
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Decisions with what their alternatives gained.
-
-    Attributes:
-        candidates: (S, 1 + K, F + 3) extended; first the one that was taken.
-        context: (S, X).
-        gains: (S, K) what it saves to take the other candidate instead.
-        is_tried: (S, K) False where there were fewer candidates.
-        load: (S,) of the zone: what is allocated or queued, as a share.
-        episode: (S,) number of the episode.
-    """
-
-    candidates: Float
-    context: Float
-    gains: Array
-    is_tried: NDArray[np.bool_]
-    load: Array
-    episode: Int
-
-    def __len__(self) -> int:
-        """Return S."""
-        return len(self.context)
-
-    def take(self, rows: Int) -> "Samples":
-        """Return some of the samples."""
-        return Samples(*(getattr(self, name)[rows] for name in self.__dataclass_fields__))
-
-    @staticmethod
-    def together(parts: Sequence["Samples"]) -> "Samples":
-        """Return the samples of all parts."""
-        return Samples(
-            *(
-                np.concatenate([getattr(part, name) for part in parts])
-                for name in Samples.__dataclass_fields__
-            )
-        )
 
 
 @dataclass(frozen=True)
@@ -281,12 +243,12 @@ class Branching:
         self._play.clone(zone, sources, targets, self._settled[zone, groups])
 
     def _costs(self, groups: Int) -> Array:
-        """Return (S, 1 + K): what was done within the horizon, is owed then, and expected after it."""
+        """Return (S, 1 + K): done within the horizon, owed then, and expected after it."""
         rows = self._rows(groups)
         costs = self._play.costs[:, rows.ravel()].sum(axis=0)
         costs += self._play.owed(rows.ravel()).sum(axis=1)
         costs += self._value(self._play.situations(rows.ravel()))
-        return costs.reshape(rows.shape)
+        return np.asarray(costs.reshape(rows.shape))
 
     def _rows(self, groups: Int) -> Int:
         """Return (B, 1 + K), all replicas of groups."""

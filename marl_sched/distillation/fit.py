@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from marl_sched.agents.network import CandidateNetwork
 from marl_sched.agents.scoring import Architecture, Scorer, Weights
 from marl_sched.config import Teacher
-from marl_sched.distillation.branching import Samples
 from marl_sched.distillation.descent import Descent, descend
+from marl_sched.distillation.samples import Samples
 
 Array = NDArray[np.float64]
 Int = NDArray[np.int64]
@@ -33,7 +33,7 @@ def load_weights_of(samples: Samples, clip: float) -> Array:
     for number in np.unique(bins):
         here = bins == number
         weights[here] = 1 / (gains[here][samples.is_tried[here]].var() + _LEAST_VARIANCE)
-    return weights / weights.mean()
+    return np.asarray(weights / weights.mean())
 
 
 def split_by_episode(samples: Samples, share: float, generator: np.random.Generator) -> list[Int]:
@@ -67,7 +67,8 @@ def fit_gains(
     def loss(rows: torch.Tensor) -> torch.Tensor:
         values = network(candidates[rows], context[rows])[:, :, 0]  # (B, 1 + K)
         error = values[:, 1:] - values[:, :1] - gains[rows]
-        return (weights[rows] * error.square()).sum() / len(rows)
+        total: torch.Tensor = (weights[rows] * error.square()).sum()
+        return total / len(rows)
 
     fitted, held_out = split_by_episode(samples, settings.held_out, generator)
     descent = Descent(

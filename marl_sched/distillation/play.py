@@ -17,7 +17,12 @@ from marl_sched.cluster.model import N_FACT_BLOCKS, N_PLAIN_FACTS
 from marl_sched.cluster.state import EpisodeInput
 from marl_sched.config import Experiment
 from marl_sched.distillation.kernels.play import N_PRICES, Buffers, Rule, play_rows, write_owed
-from marl_sched.distillation.kernels.situation import N_PER_RESOURCE, N_PLAIN, write_situations
+from marl_sched.distillation.kernels.situation import (
+    N_PER_RESOURCE,
+    N_PLAIN,
+    N_SLOTS,
+    write_situations,
+)
 from marl_sched.envs.kernels.observe import observe_rows
 from marl_sched.envs.reward import instances_per_s
 from marl_sched.envs.vector import VectorEnv
@@ -193,7 +198,7 @@ class ClusterPlay:
 
     def situations(self, rows: Int) -> NDArray[np.float32]:
         """Return (B, Z, S), what the value of replicas (B,) is predicted from."""
-        n_columns = N_PLAIN + 4 + N_PER_RESOURCE * len(self._layout.resources)
+        n_columns = N_PLAIN + N_SLOTS + N_PER_RESOURCE * len(self._layout.resources)
         out = np.empty((len(self.zones), len(rows), n_columns), np.float32)
         for zone, one in enumerate(self.zones):
             write_situations(one.simulator.state, rows, out[zone])

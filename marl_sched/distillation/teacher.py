@@ -16,9 +16,10 @@ from marl_sched.agents.prior import Prior
 from marl_sched.agents.scoring import Scorer, Weights, context_of, initial_weights
 from marl_sched.config import Experiment, Teacher
 from marl_sched.config.streams import named_stream
-from marl_sched.distillation.branching import Branching, Samples
+from marl_sched.distillation.branching import Branching
 from marl_sched.distillation.fit import fit_gains
 from marl_sched.distillation.play import correcting, make_rule, prices_of
+from marl_sched.distillation.samples import Samples
 from marl_sched.distillation.value import fit_value, play_plainly
 from marl_sched.observation import Layout, Observation
 

@@ -98,9 +98,10 @@ class ValueNetwork:
 def fit_value(
     experiment: Experiment, plain: PlainPlay, generator: np.random.Generator
 ) -> tuple[ValueNetwork, float]:
-    """Fit the value of a situation to what was paid or owed after it; return it and its held-out R2.
+    """Fit the value of a situation to what is paid and owed after it.
 
-    The last episodes are held out.
+    Returns:
+        It, and its R2 over the last episodes, which are held out.
     """
     settings = experiment.teacher
     n_episodes, _, n_zones, _ = plain.situations.shape

@@ -221,9 +221,7 @@ def write_owed(
 
 
 @inner
-def _owed_of_group(
-    s: State, e: int, group: int, now_us: int, prices: NDArray[np.float64]
-) -> float:
+def _owed_of_group(s: State, e: int, group: int, now_us: int, prices: NDArray[np.float64]) -> float:
     owed = 0.0
     row = s.group[e, group].head
     for _ in range(s.group[e, group].count):
