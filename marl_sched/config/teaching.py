@@ -26,15 +26,15 @@ class Teacher(Model):
     """Units of the predicting network's layers."""
     gain_clip: Positive = 8.0
     """Gains are cut off here."""
-    gain_margin: NonNegative = 0.15
+    gain_margin: NonNegative = 0.2
     """Gain over the prior's choice, in the objective's units x instances, to deviate for."""
     held_out: float = Field(default=0.15, gt=0, lt=1)
     """Share of the episodes that say when to stop fitting."""
     epochs: PositiveInt = 30
     """Most passes over the data."""
-    batch_size: PositiveInt = 256
+    batch_size: PositiveInt = 1024
     """Decisions a step of fitting."""
     learning_rate: Positive = 2e-3
     """Adam's step at the start; it falls to 0 along half a cosine."""
-    weight_decay: NonNegative = 1e-4
+    weight_decay: NonNegative = 0.1
     """AdamW's."""

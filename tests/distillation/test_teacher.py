@@ -39,7 +39,7 @@ def test_a_known_gain_is_recovered_from_noisy_ones() -> None:
     samples = _samples(3000, noise=2.0)
     generator = np.random.default_rng(0)
     first = initial_weights(ARCHITECTURE, generator)
-    settings = Teacher(learning_rate=5e-3)
+    settings = Teacher(learning_rate=5e-3, batch_size=256, weight_decay=1e-4)
     weights, measures = fit_gains(samples, ARCHITECTURE, first, settings, generator)
     test = _samples(500, noise=0.0)
     scorer = Scorer(ARCHITECTURE, ARCHITECTURE.flatten(weights), cvar_alpha=1.0)
