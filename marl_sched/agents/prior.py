@@ -36,6 +36,11 @@ class Prior:
         self.weights = dict(default_weights(layout) if weights is None else weights)
         self._matrix = TunedRule(layout, self.weights).weights
 
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """Return (2, F) weights of machines and of peers."""
+        return self._matrix
+
     @classmethod
     def of(cls, layout: Layout, agent: Agent) -> "Prior | None":
         """Return the prior that an agent is configured with, if any."""

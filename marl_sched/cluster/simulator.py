@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marl_sched.cluster.kernels import messages, window
+from marl_sched.cluster.kernels.clone import clone_rows
 from marl_sched.cluster.kernels.digest import N_DIGEST_AMOUNTS, N_PLAIN_DIGEST
 from marl_sched.cluster.kernels.placement import MASKED
 from marl_sched.cluster.machines import Machines, build_machines
@@ -181,3 +182,28 @@ class ZoneSimulator:
         for name, array in self.state._asdict().items():
             if name not in _OF_ALL_REPLICAS:
                 array[target] = array[source]
+
+    def clone(
+        self,
+        sources: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        settled: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Make replicas play on exactly as others would: `copy_replica` of many pairs at once.
+
+        Only rows in use are copied.
+
+        Args:
+            sources: (B,) replicas, none of them a target.
+            targets: (B,) replicas, all different.
+            settled: (B,) for pairs that play the same episode: finished jobs below this number are
+                equal in both already. These, and the histograms, are left out.
+
+        Raises:
+            ValueError: A target stands twice or is a source too.
+        """
+        if len(np.unique(targets)) < len(targets) or np.isin(targets, sources).any():
+            raise ValueError(f"targets {targets} of sources {sources}, expected others, once each")
+        if settled is None:
+            settled = np.full(len(sources), -1, np.int64)
+        clone_rows(self.state, sources, targets, settled)

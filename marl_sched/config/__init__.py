@@ -12,6 +12,7 @@ from marl_sched.config.learning import (
     Tuning,
 )
 from marl_sched.config.loading import dump_config, load_config
+from marl_sched.config.teaching import Teacher
 from marl_sched.config.workload import (
     GeneratedWorkload,
     ModulatedPoisson,
@@ -41,6 +42,7 @@ __all__ = [
     "Stream",
     "SyntheticWorkload",
     "TaskType",
+    "Teacher",
     "TraceWorkload",
     "Training",
     "Tuning",

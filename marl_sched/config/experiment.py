@@ -18,6 +18,7 @@ from marl_sched.config.learning import (
     Tuning,
 )
 from marl_sched.config.live import Live
+from marl_sched.config.teaching import Teacher
 from marl_sched.config.workload import (
     GeneratedWorkload,
     Sla,
@@ -66,6 +67,8 @@ class Experiment(Model):
     """What agents are rewarded for."""
     agent: Agent = Agent()
     """The learned policy and how it learns."""
+    teacher: Teacher = Teacher()
+    """What corrects the prior before round 1."""
     training: Training = Training()
     """How long and on how much the zones learn."""
     federation: Federation = Federation()

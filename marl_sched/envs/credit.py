@@ -124,6 +124,22 @@ class Credit:
             copies[:, REPLICA] = target
             self._messages = [messages[messages[:, REPLICA] != target], copies]
 
+    def clone(self, sources: Int, targets: Int) -> None:
+        """Copy the credit of many replicas at once, sources (B,) onto others, targets (B,)."""
+        self.settle()
+        self._make_room()
+        self._credited[targets] = self._credited[sources]
+        if self._replica:
+            settled = self.take_settlements()
+            at, replicas = _after_cloning(settled.replica, sources, targets)
+            self._settle(replicas, settled.decision[at], settled.reward[at])
+        if self._messages:
+            messages = np.concatenate(self._messages)
+            at, replicas = _after_cloning(messages[:, REPLICA].astype(np.int64), sources, targets)
+            messages = messages[at]
+            messages[:, REPLICA] = replicas
+            self._messages = [messages]
+
     def take_settlements(self) -> Settlements:
         """Return what was settled since the last call."""
         self.settle()
@@ -175,3 +191,10 @@ class Credit:
         if missing > 0:
             room = np.zeros((self._simulator.n_replicas, missing))
             self._credited = np.concatenate([self._credited, room], axis=1)
+
+
+def _after_cloning(replicas: Int, sources: Int, targets: Int) -> tuple[Int, Int]:
+    """Return which rows of `replicas` (K,) are there after cloning, and whose each then is."""
+    kept = np.flatnonzero(~np.isin(replicas, targets))
+    pair, at = np.nonzero(replicas == sources[:, None])
+    return np.concatenate([kept, at]), np.concatenate([replicas[kept], targets[pair]])

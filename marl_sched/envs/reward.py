@@ -46,7 +46,7 @@ def make_reward(experiment: Experiment, zone: Zone) -> RewardFunction:
     config = experiment.reward
     if config.name == "outcome":
         counted = [r in experiment.objective.imbalance_resources for r in experiment.resources]
-        rate = config.imbalance_rate or _instances_per_s(experiment, zone)
+        rate = config.imbalance_rate or instances_per_s(experiment, zone)
         return lambda facts: outcome(facts, config, np.array(counted), rate)
     if config.name == "balance":
         return lambda facts: balance(facts, experiment.n_resources)
@@ -54,7 +54,8 @@ def make_reward(experiment: Experiment, zone: Zone) -> RewardFunction:
     return lambda facts: composite(facts, config, weights / weights.sum())
 
 
-def _instances_per_s(experiment: Experiment, zone: Zone) -> float:
+def instances_per_s(experiment: Experiment, zone: Zone) -> float:
+    """Return how many instances come to a zone a second, measured on tune episodes."""
     counts = [
         draw_workload(experiment, zone, "tune", episode).n_instances
         for episode in range(RATE_EPISODES)

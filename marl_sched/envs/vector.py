@@ -84,6 +84,11 @@ class VectorEnv:
         for zone in self.zones.values():
             zone.copy_replica(source, target)
 
+    def clone(self, sources: NDArray[np.int64], targets: NDArray[np.int64]) -> None:
+        """Copy many replicas at once, sources (B,) onto others, targets (B,), in every zone."""
+        for zone in self.zones.values():
+            zone.clone(sources, targets)
+
     def run(
         self, policies: Mapping[str, ActingPolicy], split: str, episodes: Sequence[int]
     ) -> dict[str, NDArray[np.float64]]:

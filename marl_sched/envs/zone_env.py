@@ -13,7 +13,7 @@ from marl_sched.cluster.kernels.digest import (
 from marl_sched.cluster.kernels.messages import N_NOTICE, N_OFFLOAD, N_SETTLEMENT, TO
 from marl_sched.cluster.machines import draw_background, draw_events
 from marl_sched.cluster.metrics import ZoneSums
-from marl_sched.cluster.model import N_FACT_BLOCKS, N_PLAIN_FACTS, N_SHAPES
+from marl_sched.cluster.model import N_FACT_BLOCKS, N_PLAIN_FACTS, N_SHAPES, State
 from marl_sched.cluster.simulator import ZoneSimulator
 from marl_sched.cluster.state import EpisodeInput
 from marl_sched.config import MICROSECONDS, Experiment
@@ -240,6 +240,38 @@ class ZoneEnv:
         if source in rows:
             rows.add(target)
         self._rows = np.array(sorted(rows), np.int64)
+
+    def clone(
+        self,
+        sources: NDArray[np.int64],
+        targets: NDArray[np.int64],
+        settled: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Copy many replicas at once, due decisions and pending credit included.
+
+        Arguments and errors are those of `ZoneSimulator.clone`; see `copy_replica`.
+        """
+        self.simulator.clone(sources, targets, settled)
+        if self._with_rewards:
+            self._credit.clone(sources, targets)
+        self._cluster_imbalance[targets] = self._cluster_imbalance[sources]
+        is_due = np.zeros(self.n_replicas, np.bool_)
+        is_due[self._rows] = True
+        is_due[targets] = is_due[sources]
+        self._rows = np.flatnonzero(is_due)
+
+    def hand_over(self) -> tuple[State, int]:
+        """Return the state and the window's end, for a kernel that plays the window instead.
+
+        All replicas are its to play until then; `end_window` or `post` must follow.
+
+        Raises:
+            ExchangeError: This environment settles rewards, which such play does not.
+        """
+        if self._with_rewards:
+            raise ExchangeError(f"zone {self.name}: only play without rewards can be handed over")
+        self._rows = self._rows[:0]
+        return self.simulator.state, self.simulator.until_us
 
     def settlements(self) -> Settlements:
         """Return the rewards settled since the last call; several for one decision add up."""

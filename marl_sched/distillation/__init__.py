@@ -1,0 +1,1 @@
+"""Counterfactual distillation: a network learns what alternatives of its prior gain."""

@@ -1,0 +1,1 @@
+"""Numba kernels that play and price what-if continuations."""
