@@ -57,8 +57,8 @@ def compare(  # noqa: PLR0913 - one parameter an option
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What to compare, as YAML (docs/compare.md); default: all learning algorithms "
-            "and all rules.",
+            help="What to compare: a YAML file (docs/compare.md), or agent or federation; default: "
+            "all learning algorithms and all rules.",
             show_default=False,
         ),
     ] = None,
@@ -75,7 +75,8 @@ def compare(  # noqa: PLR0913 - one parameter an option
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Where to write, or to go on; default: runs/NAME-comparison.",
+            help="Where to write, or to go on; default: runs/NAME-comparison, with --study "
+            "runs/NAME-STUDY.",
             parser=folder_of,
             show_default=False,
         ),
@@ -98,7 +99,7 @@ def compare(  # noqa: PLR0913 - one parameter an option
     Examples:
         marl-sched compare configs/base.yaml --training-seeds 5 --episodes 100
         marl-sched compare configs/base.yaml --only qrdqn,kube-default,tuned --dry-run
-        marl-sched compare configs/base.yaml --study my-study.yaml --out runs/my-study
+        marl-sched compare configs/disjoint.yaml --study federation
 
     The same command goes on where it was stopped; what is done is not done again.
     """
@@ -109,7 +110,7 @@ def compare(  # noqa: PLR0913 - one parameter an option
         study=chosen if only is None else chosen.only(_names(only)),
         n_seeds=training_seeds,
         n_episodes=episodes,
-        out=RUNS / f"{load_config(config, overrides).name}-comparison" if out is None else out,
+        out=_default_out(config, overrides, study) if out is None else out,
         tuned=_tuned_folder(config, overrides),
     )
     plan.check()
@@ -227,6 +228,12 @@ def _tuned_folder(config: Path, overrides: Sequence[str]) -> Path | None:
     """Return the folder of the tuned weights: beside the configuration, else the default one."""
     beside = tuned_folder(config)
     return beside if tuned_path(load_config(config, overrides), beside).exists() else None
+
+
+def _default_out(config: Path, overrides: Sequence[str], study: Path | None) -> Path:
+    """Return a folder of the configuration's and the study's own."""
+    what = "comparison" if study is None else study.stem
+    return RUNS / f"{load_config(config, overrides).name}-{what}"
 
 
 def _names(text: str) -> list[str]:

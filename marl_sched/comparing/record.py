@@ -16,7 +16,7 @@ from marl_sched.comparing.curves import Curves, Point
 from marl_sched.comparing.drawing import plot_curves, plot_speed
 from marl_sched.comparing.merging import CREATION_FAILURES, Compared, Speed
 from marl_sched.comparing.study import Study, dump_study, load_study
-from marl_sched.comparing.tables import METRICS, by_objective
+from marl_sched.comparing.tables import METRICS
 from marl_sched.config import Experiment, dump_config
 from marl_sched.errors import RunError
 from marl_sched.evaluation import Evaluation, load_evaluation
@@ -81,7 +81,7 @@ def draw(compared: Compared, folder: Path) -> Iterator[tuple[str, str]]:
     evaluation = next(iter(compared.evaluations.values()))
     objectives = {
         name: float(evaluation.metrics[name]["objective"].mean())
-        for name in by_objective(evaluation)
+        for name in evaluation.metrics  # the study's order: colors are those of the curves
     }
     plot_speed(objectives, compared.speeds, folder / SPEED_PLOT)
     yield "What a decision costs, beside the objective", SPEED_PLOT

@@ -64,7 +64,7 @@ def sections(
     bars = check_table(checks(evaluations, study.our_names, load_bars()))
     for number, (name, evaluation) in enumerate(evaluations.items()):
         where = f" ({name})" if len(evaluations) > 1 else ""
-        yield headline(evaluation)
+        yield (f"In the setting **{name}**: " if where else "") + headline(evaluation)
         if number == 0 and bars:
             yield f"{heading} Bars\n\n{bars}"
         yield from _tables(evaluation, study, f"{heading} ", where)

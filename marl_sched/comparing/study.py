@@ -23,7 +23,8 @@ from marl_sched.config.messages import problems
 from marl_sched.config.yaml_text import render_yaml
 from marl_sched.errors import ConfigError
 
-DEFAULT_STUDY = Path(__file__).parents[1] / "data" / "studies" / "algorithms.yaml"
+STUDIES = Path(__file__).parents[1] / "data" / "studies"
+DEFAULT_STUDY = STUDIES / "algorithms.yaml"
 ALL_RULES = "rules"
 """Stands for all fixed rules."""
 _AGENT = "agent."
@@ -147,11 +148,17 @@ class Study(Model):
 def load_study(path: Path | None = None) -> Study:
     """Read a study; without a file, that of all learning algorithms.
 
+    Args:
+        path: A file, or the name of a study that comes with the package.
+
     Raises:
         ConfigError: It cannot be read, or a key or value is not valid; the message names file, key,
             value and what is allowed.
     """
     path = DEFAULT_STUDY if path is None else path
+    ours = STUDIES / f"{path}.yaml"
+    if not path.is_file() and ours.exists():
+        path = ours
     try:
         return Study.model_validate(read_mapping(path))
     except ValidationError as error:
