@@ -19,8 +19,8 @@ from marl_sched.statistics import (
 
 _BASELINES = (KUBE_DEFAULT, BEST_FIXED, TUNED)
 _MAIN_METRICS = ("unfinished_rate", "mean_completion_s", "p99_wait_s")
-_HIGHER_IS_BETTER = ("creation_success_rate",)
-_NEUTRAL = ("utilization_", "allocation_ratio_", "offload_rate", "fragmentation")
+HIGHER_IS_BETTER = ("creation_success_rate",)
+NEUTRAL = ("utilization_", "allocation_ratio_", "offload_rate", "fragmentation")
 """Metrics where more or less is neither better nor worse by itself."""
 
 
@@ -58,13 +58,13 @@ def headline(evaluation: Evaluation) -> str:
     ]
     for name in _learned(evaluation):
         said = [
-            f"{_number(ratio.ratio)} {_interval(ratio.ci95_low, ratio.ci95_high)} of "
-            f"{_baseline_title(baseline, evaluation)}: {_verdict(ratio, 'objective')}"
+            f"{show_number(ratio.ratio)} {show_interval(ratio.ci95_low, ratio.ci95_high)} of "
+            f"{baseline_title(baseline, evaluation)}: {_verdict(ratio, 'objective')}"
             for baseline in _BASELINES
             if (ratio := ratios.get((name, baseline))) is not None
         ]
         if said:
-            lines.append(f"- **{name}** ({_number(rows[name].mean)}) is at " + "; ".join(said))
+            lines.append(f"- **{name}** ({show_number(rows[name].mean)}) is at " + "; ".join(said))
     return "\n".join(lines) + "\n"
 
 
@@ -80,14 +80,17 @@ def main_table(evaluation: Evaluation, parts: Sequence[ObjectivePart]) -> str:
     for name in order:
         objective = rows[name, "objective"]
         cells = [f"**{name}**" if name in _learned(evaluation) else name]
-        cells += [_number(objective.mean), _interval(objective.ci95_low, objective.ci95_high)]
-        cells += [_number(rows[name, metric].mean) for metric in metrics]
+        cells += [
+            show_number(objective.mean),
+            show_interval(objective.ci95_low, objective.ci95_high),
+        ]
+        cells += [show_number(rows[name, metric].mean) for metric in metrics]
         if has_latency:
-            cells.append(_number(evaluation.decision_latency_us.get(name)))
+            cells.append(show_number(evaluation.decision_latency_us.get(name)))
         lines.append(cells)
     if has_latency:
         header.append("decision, us (batched)")
-    return _table(header, lines)
+    return markdown_table(header, lines)
 
 
 def ratio_table(evaluation: Evaluation) -> str:
@@ -99,19 +102,19 @@ def ratio_table(evaluation: Evaluation) -> str:
     means = {row.policy: row.mean for row in evaluation.rows if row.metric == "objective"}
     header = ["policy"]
     for baseline in baselines:
-        header += [f"/ {_baseline_title(baseline, evaluation)}", "mean log ratio"]
+        header += [f"/ {baseline_title(baseline, evaluation)}", "mean log ratio"]
     lines = []
     for name in sorted(evaluation.metrics, key=lambda name: _or_inf(means[name])):
         cells = [name]
         for baseline in baselines:
             ratio = ratios.get((name, baseline))
-            cells += ["1", "0"] if ratio is None else list(_ratio_cells(ratio))
+            cells += ["1", "0"] if ratio is None else list(ratio_cells(ratio))
         lines.append(cells)
     note = (
         "Ratio of the means and, beside it, the mean of the log ratios (less noise from "
         "overload), paired over the same episodes.\n"
     )
-    return _table(header, lines) + "\n" + note
+    return markdown_table(header, lines) + "\n" + note
 
 
 def seed_table(evaluation: Evaluation, policy: str, experiment: Experiment) -> str:
@@ -124,20 +127,20 @@ def seed_table(evaluation: Evaluation, policy: str, experiment: Experiment) -> s
     bootstrap = Bootstrap(experiment.seed, n_samples, values.shape[1])
     lines, ratios = [], np.zeros((len(values), len(played)))
     for number, one in enumerate(values):
-        cells = [str(number + 1), _number(float(one.mean()))]
+        cells = [str(number + 1), show_number(float(one.mean()))]
         for column, (baseline, rule) in enumerate(played.items()):
             yardstick = evaluation.metrics[rule]["objective"]
             ratio = summarize_ratio(
                 (policy, baseline, "objective"), one[None], yardstick, bootstrap
             )
             ratios[number, column] = np.nan if ratio.ratio is None else ratio.ratio
-            cells.append(_ratio_cells(ratio)[0])
+            cells.append(ratio_cells(ratio)[0])
         lines.append(cells)
-    median = [_number(float(value)) for value in np.median(ratios, axis=0)]
-    lines.append(["median", _number(float(np.median(values.mean(axis=1)))), *median])
+    median = [show_number(float(value)) for value in np.median(ratios, axis=0)]
+    lines.append(["median", show_number(float(np.median(values.mean(axis=1)))), *median])
     header = ["training seed", "objective"]
-    header += [f"/ {_baseline_title(name, evaluation)}" for name in played]
-    return f"## {policy}, by training seed\n\n" + _table(header, lines)
+    header += [f"/ {baseline_title(name, evaluation)}" for name in played]
+    return f"## {policy}, by training seed\n\n" + markdown_table(header, lines)
 
 
 def duel_table(evaluation: Evaluation, policy: str) -> str:
@@ -150,14 +153,17 @@ def duel_table(evaluation: Evaluation, policy: str) -> str:
     for row in evaluation.rows:
         if row.policy != policy:
             continue
-        cells = [row.metric, f"{_number(row.mean)} {_interval(row.ci95_low, row.ci95_high)}"]
+        cells = [
+            row.metric,
+            f"{show_number(row.mean)} {show_interval(row.ci95_low, row.ci95_high)}",
+        ]
         for baseline in baselines:
             ratio = ratios[row.metric, baseline]
             verdict = _verdict(ratio, row.metric)
-            cells.append(f"{_ratio_cells(ratio)[0]} {verdict}".strip())
+            cells.append(f"{ratio_cells(ratio)[0]} {verdict}".strip())
         lines.append(cells)
-    header = ["metric", policy, *(f"/ {_baseline_title(name, evaluation)}" for name in baselines)]
-    return f"## {policy}, metric by metric\n\n" + _table(header, lines)
+    header = ["metric", policy, *(f"/ {baseline_title(name, evaluation)}" for name in baselines)]
+    return f"## {policy}, metric by metric\n\n" + markdown_table(header, lines)
 
 
 def origin_lines(evaluation: Evaluation, command: str) -> str:
@@ -199,32 +205,38 @@ def _played_baselines(evaluation: Evaluation) -> dict[str, str]:
     return {name: rule for name, rule in rules.items() if rule in evaluation.metrics}
 
 
-def _baseline_title(baseline: str, evaluation: Evaluation) -> str:
+def baseline_title(baseline: str, evaluation: Evaluation) -> str:
+    """Return what tables call a baseline."""
     return f"best-fixed ({evaluation.origin['best_fixed']})" if baseline == BEST_FIXED else baseline
 
 
 def _verdict(ratio: Ratio, metric: str) -> str:
     """Say better or worse only where the interval excludes 1."""
     low, high = ratio.ci95_low, ratio.ci95_high
-    if low is None or high is None or metric.startswith(_NEUTRAL):
+    if low is None or high is None or metric.startswith(NEUTRAL):
         return ""
     if low <= 1.0 <= high:
         return "no difference shown"
-    return "better" if (high < 1.0) != (metric in _HIGHER_IS_BETTER) else "worse"
+    return "better" if (high < 1.0) != (metric in HIGHER_IS_BETTER) else "worse"
 
 
-def _ratio_cells(ratio: Ratio) -> tuple[str, str]:
+def ratio_cells(ratio: Ratio) -> tuple[str, str]:
+    """Return the ratio and the mean log ratio, each with its interval."""
+    interval = show_interval(ratio.ci95_low, ratio.ci95_high)
+    log_interval = show_interval(ratio.log_ci95_low, ratio.log_ci95_high)
     return (
-        f"{_number(ratio.ratio)} {_interval(ratio.ci95_low, ratio.ci95_high)}".strip(),
-        f"{_number(ratio.mean_log_ratio)} {_interval(ratio.log_ci95_low, ratio.log_ci95_high)}",
+        f"{show_number(ratio.ratio)} {interval}".strip(),
+        f"{show_number(ratio.mean_log_ratio)} {log_interval}",
     )
 
 
-def _interval(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"[{_number(low)}, {_number(high)}]"
+def show_interval(low: float | None, high: float | None) -> str:
+    """Return an interval as tables show it."""
+    return "" if low is None or high is None else f"[{show_number(low)}, {show_number(high)}]"
 
 
-def _number(value: float | None) -> str:
+def show_number(value: float | None) -> str:
+    """Return a number as tables show it."""
     if value is None or not np.isfinite(value):
         return "n/a"
     if abs(value) >= 100:
@@ -236,6 +248,7 @@ def _or_inf(value: float | None) -> float:
     return np.inf if value is None else value
 
 
-def _table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a table in Markdown, all columns but the first to the right."""
     rules = ["---"] + ["---:"] * (len(header) - 1)
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [header, rules, *lines])

@@ -1,12 +1,15 @@
 """docs/results.md from the evaluations recorded under docs/results: `make docs` writes it.
 
 A record is a folder NAME with evaluation.json and its companions (`Evaluation.save`), config.yaml,
-and about.md, which says what it is and holds the commands that made it.
+and about.md, which says what it is and holds the commands that made it. With a study.yaml it is one
+that `marl-sched compare --record` wrote.
 """
 
 import sys
 from pathlib import Path
 
+from marl_sched.comparing.record import ABOUT_FILE, STUDY_FILE, load
+from marl_sched.comparing.report import sections
 from marl_sched.config import load_config
 from marl_sched.evaluation import load_evaluation
 from marl_sched.report import learned_policies, objective_parts
@@ -27,11 +30,14 @@ def results_page(records: Path) -> str:
 
 
 def _section(folder: Path) -> str:
+    if (folder / STUDY_FILE).exists():
+        about = (folder / ABOUT_FILE).read_text(encoding="utf-8")
+        return "\n".join([about, *sections(*load(folder), "###", f"results/{folder.name}/", "")])
     experiment = load_config(folder / "config.yaml")
     evaluation = load_evaluation(folder)
     seeds = [seed_table(evaluation, name, experiment) for name in learned_policies(evaluation)]
     parts = [
-        (folder / "about.md").read_text(encoding="utf-8"),
+        (folder / ABOUT_FILE).read_text(encoding="utf-8"),
         headline(evaluation),
         main_table(evaluation, objective_parts(experiment)),
         ratio_table(evaluation),

@@ -71,18 +71,21 @@ class Bootstrap:
         self._seed = seed
         self._n_samples = n_samples
         self._episode_weights = self._draw("episodes", n_episodes)  # (K, E)
-        self._seed_weights = lru_cache(maxsize=None)(
-            lambda n_seeds: self._draw("seeds", n_seeds)
-        )  # (K, S)
+        self._seed_weights = lru_cache(maxsize=None)(self._draw)  # (K, S)
 
     def _draw(self, what: str, count: int) -> Values:
         generator = named_stream(self._seed, "bootstrap", what, str(count))
         picks = generator.multinomial(count, np.full(count, 1 / count), size=self._n_samples)
         return picks / count
 
-    def means(self, values: Values) -> Values:
-        """Return the (K,) resampled means of (S, E) values."""
-        by_episode = self._seed_weights(len(values)) @ values  # (K, E)
+    def means(self, values: Values, is_baseline: bool = False) -> Values:
+        """Return the (K,) resampled means of (S, E) values.
+
+        Training seeds of two learned policies have nothing to do with each other: those of a
+        baseline are drawn apart.
+        """
+        stream = "baseline seeds" if is_baseline else "seeds"
+        by_episode = self._seed_weights(stream, len(values)) @ values  # (K, E)
         means: Values = (by_episode * self._episode_weights).sum(axis=1)
         return means
 
@@ -106,15 +109,15 @@ def summarize_ratio(
         bootstrap: The resamples.
     """
     ratio: tuple[float | None, ...] = (None, None, None)
-    baseline_means = bootstrap.means(baseline)
+    baseline_means = bootstrap.means(baseline, is_baseline=True)
     if (baseline_means > 0).all():
         ratios = bootstrap.means(values) / baseline_means
         ratio = (_defined(values.mean() / baseline.mean()), *_interval(ratios))
     log_ratio: tuple[float | None, ...] = (None, None, None)
     if (values > 0).all() and (baseline > 0).all():
-        # The baseline's seeds are averaged: it is one yardstick an episode.
-        logs = np.log(values) - np.log(baseline).mean(axis=0)  # (S, E)
-        log_ratio = (_defined(logs.mean()), *_interval(bootstrap.means(logs)))
+        log_values, log_baseline = np.log(values), np.log(baseline)
+        logs = bootstrap.means(log_values) - bootstrap.means(log_baseline, is_baseline=True)
+        log_ratio = (_defined(log_values.mean() - log_baseline.mean()), *_interval(logs))
     return Ratio(*names, *ratio, *log_ratio)
 
 

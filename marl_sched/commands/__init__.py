@@ -40,6 +40,10 @@ COMMANDS = {
         "evaluating:evaluate",
         "Compare policies over the same held-out episodes; write a report and plots.",
     ),
+    "compare": Entry(
+        "compare:compare",
+        "Train policies with several seeds each, and compare them with rules on held-out episodes.",
+    ),
     "tune": Entry(
         "tuning:tune",
         "Tune the weights of the rule `tuned`: random search, then steps around the best.",

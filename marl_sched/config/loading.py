@@ -33,7 +33,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
             file, key, value and what is allowed.
     """
     path = Path(path)
-    data = _read(path)
+    data = read_mapping(path)
     given = {_apply(data, override, path): override for override in overrides}
     found = list(_large_numbers(data, ""))
     if not found:
@@ -45,7 +45,7 @@ def load_config(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     place = found[0].split(" ", 1)[0]
     source = next((f" with --set {given[key]}" for key in given if _is_within(key, place)), "")
-    raise ConfigError(_one_line(f"{path}{source}: {found[0]}{more}"))
+    raise ConfigError(one_line(f"{path}{source}: {found[0]}{more}"))
 
 
 def dump_config(experiment: Experiment) -> str:
@@ -66,13 +66,18 @@ def _is_within(key: str, place: str) -> bool:
     return long.startswith(short) and long[len(short) : len(short) + 1] in ("", ".", "[")
 
 
-def _read(path: Path) -> dict[Any, Any]:
+def read_mapping(path: Path) -> dict[Any, Any]:
+    """Return the mapping that a YAML file holds.
+
+    Raises:
+        ConfigError: It cannot be read, is not YAML, or holds something else.
+    """
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         reason = getattr(error, "strerror", None) or error
-        raise ConfigError(_one_line(f"{path}: cannot be read: {reason}")) from None
+        raise ConfigError(one_line(f"{path}: cannot be read: {reason}")) from None
     if len(raw) > _MAX_BYTES:
         raise ConfigError(f"{path}: expected at most {_MAX_BYTES >> 20} MiB of YAML")
     try:
@@ -83,7 +88,7 @@ def _read(path: Path) -> dict[Any, Any]:
     try:
         data = parse_yaml(text)
     except ConfigError as error:
-        raise ConfigError(_one_line(f"{path}: not valid YAML: {error}")) from None
+        raise ConfigError(one_line(f"{path}: not valid YAML: {error}")) from None
     if data is None:
         raise ConfigError(f"{path}: the file is empty, expected a mapping of keys")
     if not isinstance(data, dict):
@@ -118,19 +123,19 @@ def _apply(data: dict[Any, Any], override: str, path: Path) -> str:
     key, equals, text = (part.strip() for part in override.partition("="))
     if not equals or not _KEY.fullmatch(key):
         raise ConfigError(
-            _one_line(f"--set {override}: expected key=value with a key like zones[0].load")
+            one_line(f"--set {override}: expected key=value with a key like zones[0].load")
         )
     try:
         value = parse_yaml(text)
     except ConfigError as error:
-        raise ConfigError(_one_line(f"--set {override}: not valid YAML: {error}")) from None
+        raise ConfigError(one_line(f"--set {override}: not valid YAML: {error}")) from None
     steps: list[str | int] = [int(index) if index else name for name, index in _STEP.findall(key)]
     target: Any = data
     walked = ""
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         problem = _step_problem(target, step, walked)
         if problem:
-            raise ConfigError(_one_line(f"--set {override}: {path}: {problem}"))
+            raise ConfigError(one_line(f"--set {override}: {path}: {problem}"))
         if following is None:
             target[step] = value
         elif isinstance(target, dict) and target.get(step) is None:
@@ -153,5 +158,6 @@ def _step_problem(target: Any, step: str | int, walked: str) -> str | None:
     return None
 
 
-def _one_line(message: str) -> str:
+def one_line(message: str) -> str:
+    """Return a message on one line, without control signs."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in message)

@@ -1,0 +1,192 @@
+"""What a comparison will do: its jobs, in order, and about how long they take."""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+from marl_sched.agents.tuned import tuned_path
+from marl_sched.comparing.estimates import Estimates
+from marl_sched.comparing.jobs import Evaluating, Job, Training
+from marl_sched.comparing.playing import Play, load_cached
+from marl_sched.comparing.study import Setting, Study, StudyPolicy
+from marl_sched.config import Experiment
+from marl_sched.errors import ConfigError
+from marl_sched.statistics import KUBE_DEFAULT, TUNED
+
+_VALIDATION = "validation"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison.
+
+    Attributes:
+        config: The configuration.
+        overrides: Of it.
+        study: What is compared.
+        n_seeds: Training seeds 1 .. n_seeds of every policy.
+        n_episodes: Test episodes; None: the configuration's.
+        out: The folder of it all.
+        tuned: Folder of the tuned weights; None: the default one.
+    """
+
+    config: Path
+    overrides: tuple[str, ...]
+    study: Study
+    n_seeds: int
+    n_episodes: int | None
+    out: Path
+    tuned: Path | None
+    _estimates: Estimates = field(default_factory=Estimates, init=False, repr=False)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The compared experiment."""
+        return load_cached(str(self.config), self.overrides)
+
+    @property
+    def seeds(self) -> range:
+        """The training seeds."""
+        return range(1, self.n_seeds + 1)
+
+    @property
+    def tuned_weights(self) -> Path:
+        """The file of the tuned rule's weights, be it there or not."""
+        return tuned_path(self.experiment, self.tuned)
+
+    def setting_experiment(self, setting: Setting) -> Experiment:
+        """Return what policies meet in a setting; its seed is the configuration's own.
+
+        Training seeds draw other training and validation episodes, and other first weights. All
+        policies, whatever seed they were trained with, meet the same test episodes.
+        """
+        experiment = load_cached(*self._source(setting))
+        if self.n_episodes is None:
+            return experiment
+        evaluation = experiment.evaluation.model_copy(update={"episodes": self.n_episodes})
+        return experiment.model_copy(update={"evaluation": evaluation})
+
+    def check(self) -> None:
+        """Check all that can be known before anything runs.
+
+        Raises:
+            ConfigError: An override of the study does not fit, or zones and policies do not.
+            RunError: The folder holds runs of another configuration.
+        """
+        for setting in self.study.settings:
+            experiment = self.setting_experiment(setting)
+            for zone in setting.takes:
+                if zone not in experiment.zone_names:
+                    raise ConfigError(
+                        f"settings {setting.name}: takes.{zone}, expected names out of "
+                        f"{', '.join(experiment.zone_names)}"
+                    )
+        for policy in self.study.policies:
+            load_cached(str(self.config), self._agent_overrides(policy))
+        for training in self.trainings:
+            _ = training.experiment
+            training.check()
+
+    @cached_property
+    def trainings(self) -> list[Training]:
+        """All trainings, seed by seed, so that every policy has its first one early."""
+        return [self._training(p, seed) for seed in self.seeds for p in self.study.policies]
+
+    @cached_property
+    def evaluations(self) -> list[Evaluating]:
+        """All evaluations on the test split: rules first, they need no training."""
+        found = [
+            self._of_rule(setting, rule)
+            for setting in self.study.settings
+            for rule in self.study.rule_names
+        ]
+        return found + [
+            self._of_run(setting, policy, seed)
+            for seed in self.seeds
+            for policy in self.study.policies
+            for setting in self.study.settings
+        ]
+
+    @cached_property
+    def yardsticks(self) -> list[Evaluating]:
+        """Two rules on the validation episodes of every training seed, for the curves."""
+        if not self.experiment.training.validation_episodes:
+            return []
+        return [
+            self._yardstick(rule, seed)
+            for rule in (KUBE_DEFAULT, TUNED)
+            if rule in self.study.rule_names
+            for seed in self.seeds
+        ]
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """All jobs; what is cheap or was waited for comes first."""
+        evaluations = list(self.evaluations)
+        return [*evaluations, *self.trainings, *self.yardsticks]
+
+    def _source(self, setting: Setting) -> tuple[str, tuple[str, ...]]:
+        path = self.config if setting.config is None else self.config.parent / setting.config
+        own = () if setting.config is not None else self.overrides
+        return str(path), (*own, *setting.set)
+
+    def _agent_overrides(self, policy: StudyPolicy) -> tuple[str, ...]:
+        return (*self.overrides, *policy.set, *policy.evaluate)
+
+    def _training(self, policy: StudyPolicy, seed: int) -> Training:
+        name = f"{policy.name}-{seed}"
+        overrides = (*self.overrides, *policy.set, f"seed={seed}")
+        return Training(
+            policy=policy.name,
+            seed=seed,
+            config=str(self.config),
+            overrides=overrides,
+            tuned=self.tuned,
+            folder=self.out / "runs" / name,
+            log=self.out / "logs" / f"train-{name}.log",
+            cost_s=self._estimates.training_s(load_cached(str(self.config), overrides)),
+        )
+
+    def _of_rule(self, setting: Setting, rule: str) -> Evaluating:
+        order = replace(self._order(setting, rule), rule=rule, tuned=str(self.tuned or ""))
+        cost = self._playing_s(order, is_rule=True)
+        return Evaluating(rule, 0, setting.name, order, self._log(setting, rule), "", cost)
+
+    def _of_run(self, setting: Setting, policy: StudyPolicy, seed: int) -> Evaluating:
+        name = f"{policy.name}-{seed}"
+        order = replace(
+            self._order(setting, name),
+            run=str(self.out / "runs" / name),
+            takes=dict(setting.takes),
+            agent_config=str(self.config) if policy.evaluate else "",
+            agent=self._agent_overrides(policy) if policy.evaluate else (),
+        )
+        log = self._log(setting, name)
+        cost = self._playing_s(order, is_rule=False)
+        return Evaluating(policy.name, seed, setting.name, order, log, f"train {name}", cost)
+
+    def _yardstick(self, rule: str, seed: int) -> Evaluating:
+        name = f"{rule}-{seed}"
+        order = Play(
+            config=str(self.config),
+            overrides=(*self.overrides, f"seed={seed}"),
+            n_episodes=self.experiment.training.validation_episodes,
+            values=str(self.out / "values" / _VALIDATION / f"{name}.npz"),
+            rule=rule,
+            tuned=str(self.tuned or ""),
+            split=_VALIDATION,
+        )
+        log = self.out / "logs" / f"{_VALIDATION}-{name}.log"
+        return Evaluating(rule, seed, _VALIDATION, order, log, "", self._playing_s(order, True))
+
+    def _order(self, setting: Setting, name: str) -> Play:
+        source, overrides = self._source(setting)
+        values = self.out / "values" / f"test-{setting.name}" / f"{name}.npz"
+        n_episodes = self.setting_experiment(setting).evaluation.episodes
+        return Play(source, overrides, n_episodes, str(values))
+
+    def _playing_s(self, order: Play, is_rule: bool) -> float:
+        return self._estimates.playing_s(order.experiment, order.n_episodes, is_rule)
+
+    def _log(self, setting: Setting, name: str) -> Path:
+        return self.out / "logs" / f"evaluate-{setting.name}-{name}.log"

@@ -1,0 +1,179 @@
+"""What a comparison compares, as data: a YAML file of policies, rules and settings.
+
+policies:                     # every one is trained with every training seed
+  - name: qrdqn
+  - {name: risk-averse, set: [agent.algorithm=qrdqn], evaluate: [agent.cvar_alpha=0.25]}
+rules: [kube-default, tuned]
+settings:                     # every policy and rule meets the test episodes of every setting
+  - name: own
+  - {name: busier, set: [workload.load=0.9]}
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Self
+
+from pydantic import Field, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from marl_sched.agents.heuristics import FIXED_RULES, RULES
+from marl_sched.config.base import WHOLE_FILE, Model, Name
+from marl_sched.config.loading import one_line, read_mapping
+from marl_sched.config.messages import problems
+from marl_sched.config.yaml_text import render_yaml
+from marl_sched.errors import ConfigError
+
+STUDIES = Path(__file__).parents[1] / "data" / "studies"
+DEFAULT_STUDY = STUDIES / "algorithms.yaml"
+ALL_RULES = "rules"
+"""Stands for all fixed rules."""
+_AGENT = "agent."
+
+
+class StudyPolicy(Model):
+    """One learned policy: how its training and its choices differ from the configuration."""
+
+    name: Name
+    """What tables call it."""
+    set: list[str] = Field(default=[])
+    """Overrides of the configuration it is trained with, as in federation.strategy=none."""
+    evaluate: list[str] = Field(default=[])
+    """Overrides of `agent` that it decides with when it is evaluated, as in
+    agent.cvar_alpha=0.25; what it meets is said by `settings`."""
+
+
+class Setting(Model):
+    """What all policies and rules are evaluated in."""
+
+    name: Name
+    """What tables call it."""
+    config: str | None = None
+    """Another configuration than the compared one, a file beside it; null: the compared one."""
+    set: list[str] = Field(default=[])
+    """Overrides, as in workload.load=0.9."""
+    takes: dict[str, str] = Field(default={})
+    """Zone -> the zone whose policy decides there, where zones have policies of their own and one
+    was not there when they were trained; default: each its own."""
+
+
+class Study(Model):
+    """What a comparison compares."""
+
+    policies: list[StudyPolicy] = Field(min_length=1)
+    """Learned policies; all are trained."""
+    rules: list[str] = Field(default=["rules", "tuned"])
+    """Rules; `rules` stands for all fixed ones."""
+    settings: list[Setting] = Field(default=[Setting(name="own")], min_length=1)
+    """What they are evaluated in."""
+    ours: list[str] = Field(default=[])
+    """Policies whose ratio to every other learned one is given; default: the first."""
+
+    @property
+    def rule_names(self) -> list[str]:
+        """Names of the rules, each once."""
+        given = [FIXED_RULES if name == ALL_RULES else (name,) for name in self.rules]
+        return list(dict.fromkeys(name for names in given for name in names))
+
+    @property
+    def policy_names(self) -> list[str]:
+        """Names of the learned policies."""
+        return [policy.name for policy in self.policies]
+
+    @property
+    def our_names(self) -> list[str]:
+        """Names of the policies that are compared with all others."""
+        return list(self.ours) or self.policy_names[:1]
+
+    def only(self, names: Iterable[str]) -> "Study":
+        """Return the study with fewer policies and rules.
+
+        Raises:
+            ConfigError: A name is neither; or no policy is left.
+        """
+        chosen = list(names)
+        allowed = [*self.policy_names, *self.rule_names]
+        for name in chosen:
+            if name not in allowed:
+                raise ConfigError(f"--only {name}: expected names out of {', '.join(allowed)}")
+        policies = [policy for policy in self.policies if policy.name in chosen]
+        if not policies:
+            raise ConfigError(
+                f"--only {','.join(chosen)}: expected at least one of "
+                f"{', '.join(self.policy_names)}"
+            )
+        return self.model_copy(
+            update={
+                "policies": policies,
+                "rules": [name for name in self.rule_names if name in chosen],
+                "ours": [name for name in self.ours if name in chosen],
+            }
+        )
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> Self:
+        found = list(self._problems())
+        if found:
+            raise PydanticCustomError(WHOLE_FILE, "the parts do not fit", {"problems": found})
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        yield from self._policy_problems()
+        for index, name in enumerate(self.rules):
+            if name not in (*RULES, ALL_RULES):
+                yield f"rules[{index}] = {name}, expected {ALL_RULES} or {', '.join(RULES)}"
+        names = [setting.name for setting in self.settings]
+        for index, setting in enumerate(self.settings):
+            if setting.name in names[:index]:
+                yield f"settings[{index}].name = {setting.name}, expected every name once"
+            yield from _seeds(f"settings[{index}].set", setting.set)
+
+    def _policy_problems(self) -> Iterator[str]:
+        for index, policy in enumerate(self.policies):
+            path = f"policies[{index}]"
+            if policy.name in (*RULES, ALL_RULES, *self.policy_names[:index]):
+                yield f"{path}.name = {policy.name}, expected a name that no rule or policy has"
+            yield from _seeds(f"{path}.set", policy.set)
+            for number, text in enumerate(policy.evaluate):
+                if not text.strip().startswith(_AGENT):
+                    yield (
+                        f"{path}.evaluate[{number}] = {text}, expected agent.KEY=VALUE; what "
+                        "policies meet is said by `settings`"
+                    )
+        for index, name in enumerate(self.ours):
+            if name not in self.policy_names:
+                allowed = ", ".join(self.policy_names)
+                yield f"ours[{index}] = {name}, expected names out of {allowed}"
+
+
+def load_study(path: Path | None = None) -> Study:
+    """Read a study; without a file, that of all learning algorithms.
+
+    Args:
+        path: A file, or the name of a study that comes with the package.
+
+    Raises:
+        ConfigError: It cannot be read, or a key or value is not valid; the message names file, key,
+            value and what is allowed.
+    """
+    path = DEFAULT_STUDY if path is None else path
+    ours = STUDIES / f"{path}.yaml"
+    if not path.is_file() and ours.exists():
+        path = ours
+    try:
+        return Study.model_validate(read_mapping(path))
+    except ValidationError as error:
+        found = problems(error, Study)
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    raise ConfigError(one_line(f"{path}: {found[0]}{more}"))
+
+
+def dump_study(study: Study) -> str:
+    """Return a study as YAML, every field written out."""
+    return render_yaml(study.model_dump(mode="json"))
+
+
+def _seeds(path: str, overrides: Iterable[str]) -> Iterator[str]:
+    """Yield overrides of the seed: training seeds are counted, test episodes are the config's."""
+    for number, text in enumerate(overrides):
+        if text.partition("=")[0].strip() == "seed":
+            yield f"{path}[{number}] = {text}, expected no seed: --training-seeds counts them"
