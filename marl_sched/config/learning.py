@@ -122,6 +122,14 @@ class Agent(Model):
     """Decisions a zone takes before its first update."""
     decisions_per_update: PositiveInt = 64
     """Decisions of a zone (all replicas) between two updates."""
+    rollout_decisions: PositiveInt = 4_096
+    """reinforce, ppo, ppo-scorer: settled decisions of a zone that are learnt from at once."""
+    gae_lambda: Share = 0.95
+    """ppo, ppo-scorer: lambda of the generalised advantage estimates."""
+    ppo_clip: Positive = 0.2
+    """ppo, ppo-scorer: change of a decision's probability, as a share, that still pays."""
+    entropy: NonNegative = 0.01
+    """reinforce, ppo, ppo-scorer: weight of the policy's entropy at the start; it falls to 0."""
     personal_head: bool = False
     """Keep the last layer out of the average: it stays with its zone."""
 
