@@ -21,7 +21,7 @@ from federation.run_result import RunResult, result_of
 from federation.server_app import make_server_app
 from federation.session import Progress, Session
 from federation.weights import select, shared_names
-from marl_sched.agents.learned import save_policy
+from marl_sched.agents.policies import save_policy
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.config import Experiment
 from marl_sched.files import alone_in

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from marl_sched.agents.learned import load_policy
+    from marl_sched.agents.policies import load_policy
     from marl_sched.config import load_config
     from marl_sched.envs.check import check_env
     from marl_sched.envs.cluster_env import ClusterEnv
@@ -21,7 +21,7 @@ _HOMES = {
     "check_env": "marl_sched.envs.check",
     "evaluate": "marl_sched.evaluation",
     "load_config": "marl_sched.config",
-    "load_policy": "marl_sched.agents.learned",
+    "load_policy": "marl_sched.agents.policies",
 }
 
 

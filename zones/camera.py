@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marl_sched.agents.scoring import Float, Scorer, context_of
+from marl_sched.agents.learner import Decider
+from marl_sched.agents.scoring import Float, context_of
 from marl_sched.cluster.snapshot import head_request, take_snapshot
 from marl_sched.config import Experiment
 from marl_sched.config.live import Live
@@ -44,14 +44,6 @@ SHOWN = 0
 """The replica that is shown."""
 _COST_SHARE = 0.005
 """Largest share of the zone's thread that views may take."""
-
-
-class Decider(Protocol):
-    """Whoever decides for a zone: a learner or a policy."""
-
-    scorer: Scorer
-    explored: NDArray[np.int64]
-    """Rows of the last observation that were decided at random."""
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from marl_sched.agents.learned import LearnedPolicy, save_policy
-from marl_sched.agents.qrdqn import QRDQNLearner
-from marl_sched.agents.scoring import Architecture, initial_weights
+from marl_sched.agents import policies
+from marl_sched.agents.learner import Learner
+from marl_sched.agents.learners import make_learner
+from marl_sched.agents.policies import LearnedPolicies, make_policy, save_policy
 from marl_sched.cluster.exchange import Exchange
 from marl_sched.cluster.metrics import ZoneSums, episode_metrics
 from marl_sched.config import Experiment
@@ -35,13 +36,13 @@ Act = Callable[[Observation], NDArray[np.int64]]
 
 def first_weights(experiment: Experiment) -> dict[str, NDArray[np.float32]]:
     """Return the weights every zone starts from; they depend on the experiment only."""
-    architecture = Architecture.of(Layout(tuple(experiment.resources)), experiment.agent)
-    return initial_weights(architecture, named_stream(experiment.seed, "weights"))
+    layout, stream = Layout(tuple(experiment.resources)), named_stream(experiment.seed, "weights")
+    return policies.first_weights(layout, experiment.agent, stream)
 
 
-def make_learned_policy(experiment: Experiment, weights: Weights) -> LearnedPolicy:
+def make_learned_policy(experiment: Experiment, weights: Weights) -> LearnedPolicies:
     """Return the greedy policy of a network's weights."""
-    return LearnedPolicy.of(Layout(tuple(experiment.resources)), experiment.agent, weights)
+    return make_policy(Layout(tuple(experiment.resources)), experiment.agent, weights)
 
 
 class ZoneWorker:
@@ -186,9 +187,9 @@ class ZoneWorker:
         self._learner = self._new_learner()
         self._round = 0
 
-    def _new_learner(self) -> QRDQNLearner:
+    def _new_learner(self) -> Learner:
         env = self._env(self._experiment.training.replicas)
-        learner = QRDQNLearner(
+        learner = make_learner(
             env.layout,
             self._experiment.agent,
             env.n_replicas,
@@ -257,7 +258,7 @@ class ZoneWorker:
             window += 1
             yield min(window / self._experiment.n_windows, 1.0)
 
-    def _policy(self, weights: NetworkPair, round_number: int) -> LearnedPolicy:
+    def _policy(self, weights: NetworkPair, round_number: int) -> LearnedPolicies:
         """Return the policy of a round: the shared tensors, completed by this zone's own.
 
         A zone with tensors of its own keeps the whole, as nobody else can.
@@ -269,7 +270,7 @@ class ZoneWorker:
             save_policy(state.policy_path(self._state_dir, round_number), policy)
         return policy
 
-    def _score(self, policy: LearnedPolicy) -> dict[str, NDArray[np.float64]]:
+    def _score(self, policy: LearnedPolicies) -> dict[str, NDArray[np.float64]]:
         """Play the validation episodes greedily; return this zone's sums by episode."""
         training = self._experiment.training
         sums = []

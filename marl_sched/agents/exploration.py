@@ -13,18 +13,11 @@ from numpy.typing import NDArray
 
 from marl_sched.config import Agent
 
-_WITHOUT_PRIOR = (0.3, 0.03)
-_WITH_PRIOR = (0.08, 0.08)
-"""Shares of random decisions at the start and later, where none are configured."""
-
 
 def epsilon_at(agent: Agent, share: float) -> float:
     """Return the share of random decisions once `share` of the run is over: linear, then flat."""
     fall = min(share / agent.epsilon_share, 1.0)
-    first, final = _WITH_PRIOR if agent.has_prior else _WITHOUT_PRIOR
-    first = first if agent.epsilon is None else agent.epsilon
-    final = final if agent.final_epsilon is None else agent.final_epsilon
-    return first + (final - first) * fall
+    return agent.epsilon + (agent.final_epsilon - agent.epsilon) * fall
 
 
 def learning_rate_at(agent: Agent, share: float) -> float:

@@ -167,7 +167,7 @@ class FixedRule:
         self._layout = layout
         self._rule = _RULES[name]
         self._peers = PeerFormula(layout)
-        self._requests = [layout.instance.index(f"request:{r}") for r in layout.resources]
+        self._fits = FitCheck(layout)
         self._salt = np.uint64(0)
 
     def reset(self, n_replicas: int, generator: np.random.Generator) -> None:
@@ -181,22 +181,30 @@ class FixedRule:
         allowed = observation.mask[:, :n_machines]
         scores = self._rule.score(machines, self._layout)
         if self._rule.checks_fit:
-            allowed = self._that_fit(observation)
+            allowed = self._fits.allowed(observation)
         scores = np.where(allowed, scores, -np.inf)
         if self._rule.has_random_ties:
             is_best = allowed & (scores == scores.max(axis=1, keepdims=True))
             uniforms = hashed_uniforms(self._salt, observation.decision, n_machines)
             scores = np.where(is_best, uniforms, -np.inf)
-        return _or_offload(observation, scores, self._peers)
+        return or_offload(observation, scores, self._peers)
 
-    def _that_fit(self, observation: Observation) -> NDArray[np.bool_]:
+
+class FitCheck:
+    """The machines that a rule with a fit check considers."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Look up the columns."""
+        self._free_after = layout.candidate_indices("free_share_after")
+        self._requests = [layout.instance.index(f"request:{r}") for r in layout.resources]
+
+    def allowed(self, observation: Observation) -> NDArray[np.bool_]:
         """Return (B, M): unmasked and fitting; all unmasked where no other choice is left.
 
         What is not requested fits, however little of it is free.
         """
         n_machines, mask = observation.n_machines, observation.mask
-        columns = self._layout.candidate_indices("free_share_after")
-        free_after = observation.candidates[:, :n_machines, columns]  # (B, M, R)
+        free_after = observation.candidates[:, :n_machines, self._free_after]  # (B, M, R)
         is_short = (free_after < -_FIT_TOLERANCE) & self._is_requested(observation)[:, None, :]
         fitting = mask[:, :n_machines] & ~is_short.any(axis=-1)
         choices = np.concatenate([fitting, mask[:, n_machines:]], axis=1)
@@ -227,13 +235,13 @@ class RoundRobin:
         after_last = self._last[observation.replica][:, None] + 1
         distance = (np.arange(n_machines) - after_last) % n_machines  # (B, M)
         scores = np.where(observation.mask[:, :n_machines], -distance.astype(np.float64), -np.inf)
-        actions = _or_offload(observation, scores, self._peers)
+        actions = or_offload(observation, scores, self._peers)
         is_local = actions < n_machines
         self._last[observation.replica[is_local]] = actions[is_local]
         return actions
 
 
-def _or_offload(observation: Observation, scores: Scores, peers: PeerFormula) -> NDArray[np.int64]:
+def or_offload(observation: Observation, scores: Scores, peers: PeerFormula) -> NDArray[np.int64]:
     """Return the best machine of (B, M) scores, or the best peer where all of them are -inf."""
     actions: NDArray[np.int64] = scores.argmax(axis=1)
     nothing_here = ~np.isfinite(scores.max(axis=1))

@@ -51,6 +51,7 @@ class ReplayShape:
         """L: decisions a replica keeps."""
         floats = self.n_features + self.n_candidates * self.n_candidate_features
         n_bytes = 4 * floats + self.n_candidates + 8 + 1 + 8  # mask, reward, is_settled, last
+        n_bytes += 8 if self.n_candidates else 0  # action
         return int(self.mib * _MIB / n_bytes / self.n_replicas)
 
 
@@ -66,6 +67,9 @@ class Transitions:
         next_rows: (B, F + K) float32, the bootstrap decisions with the action taken there.
         next_candidates: (B, C, F) float32 and
         next_mask: (B, C) bool, all candidates there; None where they are not stored.
+        candidates: (B, C, F) float32,
+        mask: (B, C) bool and
+        actions: (B,) int64, the same of the decisions themselves, and what was chosen.
     """
 
     rows: NDArray[np.float32]
@@ -74,6 +78,9 @@ class Transitions:
     next_rows: NDArray[np.float32]
     next_candidates: NDArray[np.float32] | None
     next_mask: NDArray[np.bool_] | None
+    candidates: NDArray[np.float32] | None = None
+    mask: NDArray[np.bool_] | None = None
+    actions: NDArray[np.int64] | None = None
 
 
 class Replay:
@@ -111,6 +118,7 @@ class Replay:
             features = shape.n_candidate_features
             self._log["candidates"] = np.zeros((*per_decision, features), np.float32)
             self._log["mask"] = np.zeros(per_decision, np.bool_)
+            self._log["action"] = np.zeros(size, np.int64)
         self._count = np.zeros(shape.n_replicas, np.int64)
         self._start = np.zeros(shape.n_replicas, np.int64)
         self._n_before = 0
@@ -158,6 +166,7 @@ class Replay:
         if self._shape.n_candidates:
             self._log["candidates"][slot] = observation.candidates
             self._log["mask"][slot] = observation.mask
+            self._log["action"][slot] = actions
         self._count[replica] += 1
 
     def settle(self, settlements: Settlements) -> None:
@@ -224,6 +233,9 @@ class Replay:
             next_rows=self._log["rows"][there],
             next_candidates=self._log["candidates"][there] if is_full else None,
             next_mask=self._log["mask"][there] if is_full else None,
+            candidates=self._log["candidates"][here] if is_full else None,
+            mask=self._log["mask"][here] if is_full else None,
+            actions=self._log["action"][here] if is_full else None,
         )
 
     def views(self) -> dict[str, NDArray[Any]]:

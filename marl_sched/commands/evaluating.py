@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from marl_sched.agents.heuristics import FIXED_RULES, RULES, rule_factory
-from marl_sched.agents.learned import load_policy
+from marl_sched.agents.policies import load_policy
 from marl_sched.agents.tuned import tuned_path
 from marl_sched.commands.options import RUNS, ConfigArgument, SetOption, folder_of, tuned_folder
 from marl_sched.commands.progress import Progress

@@ -9,6 +9,7 @@ from marl_sched.config.base import WHOLE_FILE, Model, Name, NonNegativeInt
 from marl_sched.config.checks import problems
 from marl_sched.config.cluster import Cluster, Episode, Zone
 from marl_sched.config.learning import (
+    REWARD_WITH_PRIOR,
     Agent,
     Evaluation,
     Federation,
@@ -16,6 +17,7 @@ from marl_sched.config.learning import (
     Reward,
     Training,
     Tuning,
+    asks_for_prior,
 )
 from marl_sched.config.live import Live
 from marl_sched.config.teaching import Teacher
@@ -34,6 +36,10 @@ def _plain_integer(value: Any) -> Any:
     if type(value) is not int:
         raise PydanticCustomError("int_type", "not an integer")
     return value
+
+
+def _asks_for_prior(agent: Any) -> bool:
+    return isinstance(agent, dict) and asks_for_prior(agent)
 
 
 class Experiment(Model):
@@ -79,6 +85,18 @@ class Experiment(Model):
     """How hard the rival rule is tuned."""
     live: Live = Live()
     """What zones show of themselves while they work."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reward_of_agent_with_prior(cls, data: Any) -> Any:
+        """Fill in the defaults of the outcome reward that depend on the agent."""
+        if not isinstance(data, dict):
+            return data
+        agent, reward = data.get("agent", {}), data.get("reward", {})
+        has_prior = agent.has_prior if isinstance(agent, Agent) else _asks_for_prior(agent)
+        if not has_prior or not isinstance(reward, dict):
+            return data
+        return data | {"reward": REWARD_WITH_PRIOR | reward}
 
     @property
     def zone_names(self) -> list[str]:

@@ -1,8 +1,9 @@
 """Rewards, learning, the averaging of zones, and how policies are compared."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from marl_sched.config.base import Model, NonNegative, NonNegativeInt, Positive, PositiveInt, Share
 
@@ -41,15 +42,17 @@ class Reward(Model):
     """outcome: penalty per unit of cost."""
     offload: NonNegative = 1.0
     """outcome: penalty of an offload, charged to the zone that sent it. It stands for the room the
-    instance takes from the peer's own: with 0.4 agents learn to export load until all are late."""
+    instance takes from the peer's own: with 0.4 agents learn to export load until all are late.
+    Default for an agent with a prior, whose gate holds it back: 0.5."""
     imbalance: NonNegative = 1.0
     """outcome: penalty of the change in the zone's standard deviations x reference duration x
-    imbalance_rate."""
+    imbalance_rate; default for an agent with a prior: 0.5, since later decisions undo a part."""
     imbalance_rate: Positive | None = None
     """outcome: instances per second of a zone, which turns a change held for a while into its
     part of the objective; default: measured on the zone's tune episodes."""
     externality: NonNegative = 0.0
-    """outcome: penalty per instance-minute of waiting imposed on the queue behind."""
+    """outcome: penalty per instance-minute of waiting imposed on the queue behind; default for an
+    agent with a prior: 0.25."""
     failed_creation: NonNegative = 2.0
     """outcome: penalty of a pick that did not fit (unmasked placement)."""
     alpha: NonNegative = 0.5
@@ -62,6 +65,17 @@ class Reward(Model):
     """composite: weight of moving work between zones."""
     resource_weights: dict[str, NonNegative] = Field(default={})
     """composite: weight of each resource's utilization; default: equal."""
+
+
+AGENT_WITH_PRIOR = {"epsilon": 0.08, "final_epsilon": 0.08, "n_step": 4, "discount": 0.5}
+"""Defaults of an agent that corrects a prior; docs/policies.md says how they were found."""
+REWARD_WITH_PRIOR = {"offload": 0.5, "imbalance": 0.5, "externality": 0.25}
+"""Defaults of the outcome reward of such an agent."""
+
+
+def asks_for_prior(agent: Mapping[str, Any]) -> bool:
+    """Return whether the settings of an agent, as given, are those of one with a prior."""
+    return (agent.get("algorithm", "qrdqn"), agent.get("prior", "tuned")) == ("qrdqn", "tuned")
 
 
 class Agent(Model):
@@ -78,7 +92,7 @@ class Agent(Model):
     beside the configuration, and without them the hand-set ones."""
     prior_scale: NonNegative = 0.5
     """qrdqn: share of the prior's score in a candidate's value."""
-    gate_margin: NonNegative = 1.0
+    gate_margin: NonNegative = 0.4
     """qrdqn: gain over the prior's choice, in reward, that another candidate must promise."""
     training_gate_margin: NonNegative = 0.5
     """qrdqn: the same while it learns."""
@@ -95,9 +109,9 @@ class Agent(Model):
     target: Literal["sarsa", "double", "max"] = "sarsa"
     """Bootstrap from the action taken next, the online network's best, or the target's best."""
     n_step: PositiveInt = 8
-    """Rewards summed before bootstrapping."""
+    """Rewards summed before bootstrapping; default with a prior: 4."""
     discount: float = Field(default=0.9, ge=0, lt=1)
-    """gamma, per decision."""
+    """gamma, per decision; default with a prior: 0.5."""
     batch_size: PositiveInt = 512
     """Transitions an update."""
     learning_rate: Positive = 1e-3
@@ -110,10 +124,10 @@ class Agent(Model):
     """Share of the online network that the target takes over per update."""
     ema: float = Field(default=0.002, gt=0, le=1)
     """Share of the online network that the averaged network (the one that is evaluated) takes."""
-    epsilon: Share | None = None
-    """Share of random decisions at the start; null: .08 with a prior, else .3."""
-    final_epsilon: Share | None = None
-    """Share of random decisions once exploration has settled; null: .08 with a prior, else .03."""
+    epsilon: Share = 0.3
+    """Share of random decisions at the start; default with a prior: 0.08."""
+    final_epsilon: Share = 0.03
+    """Share of random decisions once exploration has settled; default with a prior: 0.08."""
     epsilon_share: float = Field(default=0.3, gt=0, le=1)
     """Share of the run's rounds over which epsilon falls linearly."""
     explore_machines: NonNegativeInt = 6
@@ -124,8 +138,21 @@ class Agent(Model):
     """Decisions a zone takes before its first update."""
     decisions_per_update: PositiveInt = 64
     """Decisions of a zone (all replicas) between two updates."""
+    rollout_decisions: PositiveInt = 4_096
+    """reinforce, ppo, ppo-scorer: settled decisions of a zone that are learnt from at once."""
+    gae_lambda: Share = 0.95
+    """ppo, ppo-scorer: lambda of the generalised advantage estimates."""
+    ppo_clip: Positive = 0.2
+    """ppo, ppo-scorer: change of a decision's probability, as a share, that still pays."""
+    entropy: NonNegative = 0.01
+    """reinforce, ppo, ppo-scorer: weight of the policy's entropy at the start; it falls to 0."""
     personal_head: bool = False
     """Keep the last layer out of the average: it stays with its zone."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_with_prior(cls, data: Any) -> Any:
+        return AGENT_WITH_PRIOR | data if isinstance(data, dict) and asks_for_prior(data) else data
 
     @property
     def has_prior(self) -> bool:

@@ -51,11 +51,11 @@ def make_rule(
     """Return the prior as a rule of the kernels, corrected where there are weights for it."""
     hidden = np.zeros(0, np.int64)
     flat = np.zeros(0, np.float32)
-    head, bias = np.zeros((0, 1), np.float32), np.zeros(1, np.float32)
+    head, bias = np.zeros((0, 1), np.float32), np.zeros((1, 1), np.float32)
     if architecture is not None and weights is not None:
         flat = architecture.flatten(weights)
         hidden = np.array(architecture.hidden, np.int64)
-        head, bias = weights["head.weight"].copy(), weights["head.bias"].copy()
+        head, bias = weights["head.weight"].copy(), weights["head.bias"][None].copy()
     tail = np.ones(1, np.float32)
     return Rule(prior.matrix, WORST_GAP, margin, offload_price, flat, hidden, head, bias, tail)
 

@@ -49,7 +49,7 @@ class Rule(NamedTuple):
     flat: Float  # (P,), empty without a network
     hidden: NDArray[np.int64]
     head_weight: Float  # (last hidden, 1)
-    head_bias: Float  # (1,)
+    head_bias: Float  # (1, 1)
     tail: Float  # (1,), a 1
 
 
@@ -148,6 +148,8 @@ def choose(rule: Rule, buffers: Buffers, n_machines: int) -> int:
         rule.head_weight,
         rule.head_bias,
         rule.tail,
+        np.float32(0.0),
+        0,
         buffers.extended,
         buffers.context,
         buffers.mask,
