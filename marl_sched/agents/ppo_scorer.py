@@ -51,7 +51,7 @@ class ResourceWeightActor:
         means, log_sd = self.scorer.outputs(context)
         log_sd = np.clip(log_sd, *_LOG_SD)
         noise = generator.standard_normal(means.shape).astype(np.float32)
-        logits: NDArray[np.float32] = means + np.exp(log_sd) * noise
+        logits = (means + np.exp(log_sd) * noise).astype(np.float32)
         actions = self.scorer.choose(observation, logits)
         per_resource = -0.5 * noise**2 - log_sd - 0.5 * log(2 * pi)
         columns = {
