@@ -14,7 +14,8 @@ MIB_PER_SLOT = (4 * 3 + 8 + 1 + 8) / 2**20
 
 
 def _replay(n_replicas: int = 2, n_slots: int = 64, n_candidates: int = 0) -> Replay:
-    per_slot = MIB_PER_SLOT + n_candidates * (4 + 1) / 2**20
+    n_bytes = n_candidates * (4 + 1) + (8 if n_candidates else 0)  # feature, mask; action
+    per_slot = MIB_PER_SLOT + n_bytes / 2**20
     mib = n_replicas * n_slots * per_slot * 1.0001
     replay = Replay(ReplayShape(n_replicas, 3, n_candidates, 1, mib), N_STEP, DISCOUNT)
     assert replay.n_slots == n_slots
