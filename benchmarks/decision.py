@@ -48,7 +48,7 @@ def policies(layout: Layout) -> dict[str, Policy]:
     made: dict[str, Policy] = {name: make_policy(name, layout, experiment) for name in RULES}
     architecture = Architecture.of(layout, experiment.agent)
     weights = initial_weights(architecture, np.random.default_rng(1))
-    made["learned"] = LearnedPolicy(layout, architecture, weights)
+    made["learned"] = LearnedPolicy.of(layout, experiment.agent, weights)
     for policy in made.values():
         policy.reset(1, np.random.default_rng(1))
     return made

@@ -19,7 +19,7 @@ BACKGROUND = "zones[0].background"
 # What is overridden, and what the message says after `FILE with --set ...: `.
 BAD_VALUES = {
     "foo=1": "foo = 1 is not a known key, expected one of version, name, seed, resources, ",
-    "agent.foo=x": "agent.foo = x is not a known key, expected one of hidden, n_quantiles, ",
+    "agent.foo=x": "agent.foo = x is not a known key, expected one of algorithm, prior, ",
     "zones[1].machines[0].foo=1": "zones[1].machines[0].foo = 1 is not a known key, expected one "
     "of count, capacity, ",
     "workload.streams[0].arrivals.period_s=3": "workload.streams[0].arrivals.period_s = 3 is not a "

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tiny import Cluster, machines, tiny, zone
 
+from marl_sched.agents.prior import Prior
 from marl_sched.agents.scoring import Architecture, Scorer, context_of, initial_weights
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.cluster.model import OFFLOADED, RUNNING, WAITING
@@ -28,7 +29,7 @@ def experiment_of(**changes: Any) -> Experiment:
     return tiny(
         zone("a", machines(2), machines(cpu=8000), load=1.4),
         zone("b", machines(2), load=0.5),
-        **{"agent": {"hidden": [8, 6], "n_quantiles": 4}, **changes},
+        **{"agent": {"prior": "none", "hidden": [8, 6], "n_quantiles": 4}, **changes},
     )
 
 
@@ -47,12 +48,16 @@ class Judge:
     def __init__(self, env: ZoneEnv, agent: Any, explores: bool = False) -> None:
         architecture = Architecture.of(env.layout, agent)
         weights = initial_weights(architecture, np.random.default_rng(3))
-        self.scorer = Scorer(architecture, architecture.flatten(weights), agent.cvar_alpha)
+        flat, prior = architecture.flatten(weights), Prior.of(env.layout, agent)
+        self.scorer = Scorer(architecture, flat, agent.cvar_alpha, prior)
         self.explored = np.array([0] if explores else [], np.int64)
 
+    def scores(self, observation: Observation) -> np.ndarray:
+        seen = self.scorer.extended(observation)
+        return self.scorer.scores(seen.candidates, context_of(seen), seen.mask)
+
     def act(self, observation: Observation) -> np.ndarray:
-        context = context_of(observation)
-        scores = self.scorer.scores(observation.candidates, context, observation.mask)
+        scores = self.scores(observation)
         if len(self.explored):  # the worst: nobody would choose it
             scores = np.where(observation.mask, -scores, -np.inf)
         return scores.argmax(axis=1)
@@ -149,7 +154,7 @@ def test_shares_of_every_machine_are_its_own(played: Set) -> None:
 def test_decision_is_the_replicas_last_with_what_the_network_says(
     explores: bool, cvar_alpha: float
 ) -> None:
-    agent = {"hidden": [8, 6], "n_quantiles": 4, "cvar_alpha": cvar_alpha}
+    agent = {"prior": "none", "hidden": [8, 6], "n_quantiles": 4, "cvar_alpha": cvar_alpha}
     stage = Set(experiment_of(agent=agent), explores)
     decision = stage.windows(2).decision
     assert decision is not None
@@ -164,9 +169,7 @@ def test_decision_is_the_replicas_last_with_what_the_network_says(
     assert decision.taus == [0.125, 0.375, 0.625, 0.875]
     shown = [3 if one.kind == "peer" else one.index for one in decision.candidates]
     assert sorted(shown) == np.flatnonzero(observation.mask[0]).tolist()
-    scores = stage.judges["a"].scorer.scores(
-        observation.candidates[:1], context_of(observation)[:1], observation.mask[:1]
-    )[0]
+    scores = stage.judges["a"].scores(observation)[0]
     others = [scores[index] for index in shown[1:]]
     assert others == sorted(others, reverse=True)
     assert not explores or all(scores[shown[0]] <= other for other in others)
@@ -181,6 +184,18 @@ def test_decision_is_the_replicas_last_with_what_the_network_says(
         assert one.utilization == pytest.approx(seen.tolist(), abs=1e-4)
 
 
+def test_values_shown_of_a_correction_hold_the_prior_and_the_value_of_the_context() -> None:
+    stage = Set(experiment_of(agent={"hidden": [8, 6], "n_quantiles": 4}))
+    decision = stage.windows(4).decision
+    assert decision is not None
+    assert stage.last is not None
+    scores = stage.judges["a"].scores(stage.last[0])[0]
+    shown = [3 if one.kind == "peer" else one.index for one in decision.candidates]
+    values = np.array([one.mean for one in decision.candidates]) - scores[shown]
+    np.testing.assert_allclose(values, values[0], atol=2e-4)  # of the context: equal for all
+    assert abs(values[0]) > 1e-3
+
+
 def test_at_most_eight_candidates_are_shown_and_they_are_the_best() -> None:
     experiment = tiny(zone("a", machines(24), load=0.3), zone("b"))
     stage = Set(experiment)
@@ -189,9 +204,7 @@ def test_at_most_eight_candidates_are_shown_and_they_are_the_best() -> None:
     assert stage.last is not None
     observation, _, _ = stage.last
     assert observation.mask[0].sum() > 8
-    scores = stage.judges["a"].scorer.scores(
-        observation.candidates[:1], context_of(observation)[:1], observation.mask[:1]
-    )[0]
+    scores = stage.judges["a"].scores(observation)[0]
     shown = [24 if one.kind == "peer" else one.index for one in decision.candidates]
     assert shown == np.argsort(-scores, kind="stable")[:8].tolist()
 
