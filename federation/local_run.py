@@ -24,6 +24,7 @@ from federation.weights import select, shared_names
 from marl_sched.agents.policies import save_policy
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.config import Experiment
+from marl_sched.distillation.start import taught
 from marl_sched.files import alone_in
 from marl_sched.run_folder import Checkpoint, RunFolder
 from zones import state
@@ -132,8 +133,12 @@ def open_session(experiment: Experiment, folder: RunFolder, exchange: ExchangeCo
     names = shared_names(weights, experiment)
     is_whole = len(names) == len(weights)
     shared = select(weights, names)
-    checkpoint = folder.committed or Checkpoint(0, shared, shared)
     folder.check_committed(shared)
+    checkpoint = folder.committed
+    if checkpoint is None:
+        if experiment.teacher.samples:
+            shared = select(taught(experiment, weights), names)
+        checkpoint = Checkpoint(0, shared, shared)
     federation = experiment.federation
     return Session(
         experiment=experiment,

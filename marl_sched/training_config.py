@@ -5,7 +5,6 @@ from pathlib import Path
 
 from marl_sched.agents.tuned import load_tuned, tuned_path
 from marl_sched.config import Experiment, load_config
-from marl_sched.config.hashing import environment_hash
 from marl_sched.observation import Layout
 
 
@@ -27,7 +26,7 @@ def load_for_training(path: str | Path, overrides: Iterable[str] = ()) -> Experi
     if not _asks_for_weights(experiment) or not weights_path.exists():
         return experiment
     layout = Layout(tuple(experiment.resources))
-    weights = load_tuned(weights_path, layout, environment_hash(experiment))
+    weights = load_tuned(weights_path, layout)
     return _with_weights(experiment, weights)
 
 

@@ -133,13 +133,14 @@ def tuned_path(experiment: Experiment, folder: Path | None = None) -> Path:
     return (TUNED_FOLDER if folder is None else folder) / f"{experiment.name}.json"
 
 
-def load_tuned(path: Path, layout: Layout, environment: str) -> dict[str, float]:
+def load_tuned(path: Path, layout: Layout, environment: str | None = None) -> dict[str, float]:
     """Read tuned weights; log a warning if they were tuned in another environment.
 
     Args:
         path: The file.
         layout: The observation's columns.
-        environment: Hash of the environment they will be used in (`environment_hash`).
+        environment: Hash of the environment they will be used in (`environment_hash`), for a rival
+            that should be as strong as can be; None: any will do, as for what an agent starts from.
 
     Raises:
         ConfigError: The file is missing, not one of ours, or has weights of other features.
@@ -164,7 +165,7 @@ def load_tuned(path: Path, layout: Layout, environment: str) -> dict[str, float]
                 f"{path}: weights.{name} = {value!r}, expected a finite number for one of the "
                 f"features of resources {list(layout.resources)}"
             )
-    if content.get("environment_hash") != environment:
+    if environment is not None and content.get("environment_hash") != environment:
         _logger.warning(
             "%s: tuned in environment %s, used in %s: a weaker rival than one tuned here",
             path,

@@ -37,6 +37,7 @@ def problems(experiment: "Experiment") -> Iterator[str]:
         yield from _drawn_problems(experiment, experiment.workload)
     yield from _resource_name_problems(experiment)
     yield from _strategy_problems(experiment)
+    yield from _teacher_problems(experiment)
     if experiment.federation.quorum > len(experiment.zones):
         yield (
             f"federation.quorum = {experiment.federation.quorum}, expected at most the number of "
@@ -252,4 +253,27 @@ def _drawn_problems(experiment: "Experiment", workload: DrawnWorkload) -> Iterat
         yield (
             f"workload.test_arrivals_s = {test}, expected no overlap with train_arrivals_s = "
             f"{train}"
+        )
+
+
+def _teacher_problems(experiment: "Experiment") -> Iterator[str]:
+    """Yield what a teacher needs: it corrects a prior, whose opinion its network repeats."""
+    samples, agent = experiment.teacher.samples, experiment.agent
+    if not samples:
+        return
+    if not agent.has_prior:
+        given = f"agent.algorithm = {agent.algorithm} with agent.prior = {agent.prior}"
+        yield f"teacher.samples = {samples}, expected 0 with {given}: there is no prior to correct"
+    elif agent.prior_scale:
+        yield (
+            f"agent.prior_scale = {agent.prior_scale}, expected 0 with teacher.samples = "
+            f"{samples}: what the teacher found is measured against the prior's choice"
+        )
+    teacher, horizon_s = experiment.teacher, experiment.episode.horizon_s
+    looked_ahead_s = teacher.horizon_s + teacher.value_horizon_s
+    if looked_ahead_s > horizon_s / 2:
+        yield (
+            f"teacher.value_horizon_s = {teacher.value_horizon_s}, expected with "
+            f"teacher.horizon_s = {teacher.horizon_s} at most half of "
+            f"episode.horizon_s = {horizon_s}"
         )

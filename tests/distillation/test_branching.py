@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tiny import machines, tiny, zone
 
 from marl_sched.agents.prior import Prior
 from marl_sched.agents.scoring import initial_weights
@@ -15,7 +16,6 @@ from marl_sched.distillation.samples import Samples
 from marl_sched.distillation.value import fit_value, play_plainly
 from marl_sched.envs.vector import VectorEnv
 from marl_sched.observation import Layout, Observation
-from tests.tiny import machines, tiny, zone
 
 LAYOUT = Layout(("cpu_milli", "memory_mib"))
 PREFERS_SLOW = {"machine.speed": -1.0, "peer.is_peer": -50.0}

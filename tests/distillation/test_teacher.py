@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+from tiny import machines, tiny, zone
 
 from marl_sched.agents.prior import Prior
 from marl_sched.agents.scoring import Scorer, initial_weights
@@ -12,7 +13,6 @@ from marl_sched.distillation.play import correcting, make_rule, score_rule
 from marl_sched.distillation.samples import Samples
 from marl_sched.distillation.teacher import teach
 from marl_sched.observation import Layout
-from tests.tiny import machines, tiny, zone
 
 LAYOUT = Layout(("cpu_milli", "memory_mib"))
 ARCHITECTURE = correcting(LAYOUT, [16, 16])

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from tiny import machines, tiny, zone
 
 from marl_sched.config import Experiment
 from marl_sched.envs.vector import VectorEnv
-from tests.tiny import machines, tiny, zone
 
 PAIRS = np.array([[0, 1], [0, 3], [2, 4]])  # replica 5 is left alone
 
