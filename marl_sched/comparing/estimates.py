@@ -11,8 +11,8 @@ from marl_sched.errors import MarlSchedError
 from marl_sched.workload.episodes import draw_workload
 
 TRAINING_US, RULE_US, NETWORK_US = 80.0, 15.0, 30.0
-"""CPU microseconds of a decision with all that surrounds it, in training and in play, measured on
-base.yaml on one machine: with them a plan is estimated that has nothing of its own to go by."""
+"""CPU microseconds of a decision with all that surrounds it, in training and in play: rough figures
+that a plan is estimated with until a job of it has ended."""
 _TRAINING_START_S, _PLAYING_START_S = 4.0, 2.0
 """CPU seconds until a process has loaded what it needs."""
 
