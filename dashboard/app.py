@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from dashboard.baseline import Baseline
 from dashboard.event_stream import EventStream
+from dashboard.following import open_file
 from dashboard.guard import Guard
 from dashboard.page_metrics import CONTENT_TYPE
 from dashboard.run_reader import REPORT, RunReader, is_plot
@@ -142,7 +143,7 @@ def _file_of(run: Path, name: str, media_type: str) -> Response:
     path = run / name
     try:
         if path.resolve().parent == run.resolve():
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 content = file.read(_LARGEST + 1)
             if len(content) <= _LARGEST:
                 return Response(content, media_type=media_type, headers=_REVALIDATE)

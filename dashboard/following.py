@@ -3,10 +3,11 @@
 import json
 import math
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 _CHUNK = 4 << 20
 _MAX_LINE = 1 << 20
@@ -41,6 +42,19 @@ def text(value: Any, longest: int = 400) -> str:
     # A lone surrogate, which JSON can write, has no encoding.
     value = value[: longest + 1].encode("utf-8", "replace").decode("utf-8")
     return value if len(value) <= longest else f"{value[:longest]}…"
+
+
+def open_file(path: Path) -> BinaryIO:
+    """Open a file to read; a pipe, which one might wait for, is none.
+
+    Raises:
+        OSError: It cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError("expected a regular file")
 
 
 def parse_object(raw: bytes) -> Line | None:
@@ -86,7 +100,7 @@ class LineFollower:
             OSError: The file is there and cannot be read.
         """
         try:
-            with self.path.open("rb") as file:
+            with open_file(self.path) as file:
                 was_reset = self._find_place(file)
                 n_read = 0
                 while chunk := file.read(_CHUNK):
@@ -191,7 +205,7 @@ class FileWatch:
         if stamp is None:
             self._stamp, self.content = None, None
             return True
-        with self.path.open("rb") as file:
+        with open_file(self.path) as file:
             content = file.read(self._largest + 1)
         self._stamp = stamp
         if len(content) > self._largest:

@@ -1,7 +1,8 @@
 // The last decision of the selected zone: what the policy expected of every candidate.
 //
 // A candidate is a row: its quantile values as a fan (all of them, 10 to 90 %, the middle half), the
-// mean as a line. Reading takes longer than half a second: pointing at it, or focus, holds it.
+// mean as a line. Of a policy with one value a candidate there is that line and no fan: it may be no
+// return at all, but what an actor prefers or a node scores. Reading takes longer than half a second: pointing at it, or focus, holds it.
 
 import { byId, onWidth, say, set, show, svg, TableAlternative, unit } from "./dom.js";
 import {
@@ -17,6 +18,8 @@ import {
 /** Sizes at the usual size of type. */
 const SIZES = { row: 34, top: 8, bottom: 26, left: 104, right: 64, tick: 62 };
 const MOST = 8;
+/** Means come with four places: a smaller difference is none. */
+const LEAST = 0.00005;
 
 /** The fan chart of a decision. */
 export class Decision {
@@ -62,6 +65,7 @@ export class Decision {
       ["Candidate", "Mean", "10 %", "50 %", "90 %", "Chosen"],
       () => this.texts(),
     );
+    this.legend = byId("decision-legend");
     onWidth(this.box, (width) => {
       this.width = width;
       this.draw();
@@ -113,6 +117,7 @@ export class Decision {
       byId("decision-line"),
       `An instance asking for ${request(decision.request)}, ${duration(decision.simulated_s)} into the episode.`,
     );
+    show(this.legend, hasFans(decision));
     const fans = candidates.map((one) => fanOf(one, decision.taus));
     const [low, high] = domain(fans);
     const size = (this.size = Object.fromEntries(
@@ -194,14 +199,14 @@ export class Decision {
   texts() {
     if (!this.shown) return [];
     const { candidates, taus } = this.shown.decision;
+    const isFan = hasFans(this.shown.decision);
     return candidates.map((one) => {
       const fan = fanOf(one, taus);
+      const places = isFan ? [fan.tenth, fan.median, fan.ninetieth] : [null, null, null];
       return [
         nameOf(one),
         figure(one.mean, 4),
-        figure(fan.tenth, 4),
-        figure(fan.median, 4),
-        figure(fan.ninetieth, 4),
+        ...places.map((place) => figure(place, 4)),
         one.is_chosen ? "chosen" : "",
       ];
     });
@@ -215,6 +220,10 @@ const nameOf = (candidate) =>
 const fullName = (candidate) =>
   candidate.kind === "peer" ? `offload to ${candidate.name}` : `machine ${candidate.name}`;
 
+const hasFans = (decision) => decision.taus.length > 1;
+/** A difference of two means, which come with four places. */
+const gap = (difference) => figure(difference, difference < 0.01 ? 4 : 2);
+
 /** One sentence on the choice, and nothing that the numbers do not say. */
 function why(decision) {
   const [chosen, ...others] = decision.candidates;
@@ -222,10 +231,12 @@ function why(decision) {
   if (decision.is_exploring) return `${name}: drawn at random, to explore.`;
   if (!others.length) return `${name}: the only one it could go to.`;
   const next = others.reduce((best, one) => (one.mean > best.mean ? one : best));
+  const [best, its] = hasFans(decision) ? ["expected return", "mean"] : ["value", "value"];
   const margin = chosen.mean - next.mean;
-  if (margin >= 0)
-    return `${name}: the highest expected return, ${figure(margin, 2)} above ${fullName(next)}.`;
-  return `${name}: chosen though ${fullName(next)} has a mean that is ${figure(-margin, 2)} higher.`;
+  if (margin < -LEAST)
+    return `${name}: chosen though ${fullName(next)} has a ${its} that is ${gap(-margin)} higher.`;
+  if (margin <= LEAST) return `${name}: the highest ${best}, with ${fullName(next)} as good.`;
+  return `${name}: the highest ${best}, ${gap(margin)} above ${fullName(next)}.`;
 }
 
 function spoken(candidate, fan, decision) {
@@ -233,7 +244,9 @@ function spoken(candidate, fan, decision) {
   const used = candidate.utilization
     ? ` In use: ${candidate.utilization.map((share, r) => `${resourceName(names[r])} ${percent(share)}`).join(", ")}.`
     : "";
-  return `${fullName(candidate)}${candidate.is_chosen ? ", chosen" : ""}: mean ${figure(candidate.mean, 3)}, half of the returns between ${figure(fan.quarter, 3)} and ${figure(fan.threeQuarters, 3)}, 10 to 90 %: ${figure(fan.tenth, 3)} to ${figure(fan.ninetieth, 3)}.${used}`;
+  const said = `${fullName(candidate)}${candidate.is_chosen ? ", chosen" : ""}`;
+  if (!hasFans(decision)) return `${said}: value ${figure(candidate.mean, 3)}.${used}`;
+  return `${said}: mean ${figure(candidate.mean, 3)}, half of the returns between ${figure(fan.quarter, 3)} and ${figure(fan.threeQuarters, 3)}, 10 to 90 %: ${figure(fan.tenth, 3)} to ${figure(fan.ninetieth, 3)}.${used}`;
 }
 
 function fanOf(candidate, taus) {

@@ -249,6 +249,33 @@ def test_exploring_and_a_choice_below_another_are_told_as_they_are(
         expect(visit.page.locator("#decision-empty")).to_be_visible()
 
 
+def test_a_decision_by_one_value_claims_no_distribution_and_a_tie_no_margin(
+    run: RunFiles, browser: Any
+) -> None:
+    view = run.view("zone_0", time=time.time(), round=3)
+    assert view.decision is not None
+    best, second, *_ = view.decision.candidates
+    for zone, mean in (("zone_0", 0.0864), ("zone_1", 0.0871), ("zone_2", 0.0923)):
+        candidates = [
+            best.model_copy(update={"mean": 0.0871, "quantiles": [0.0871]}),
+            second.model_copy(update={"mean": mean, "quantiles": [mean]}),
+        ]
+        update = {"taus": [0.5], "candidates": candidates}
+        decision = view.decision.model_copy(update=update)
+        run.show(zone, time=time.time(), round=3, decision=decision)
+    with serving(quiet(run.folder)) as address, visiting(browser, address) as visit:
+        page, why = visit.page, visit.page.locator("#decision-why")
+        visit.tile("zone_0").click()
+        expect(why).to_contain_text(f"the highest value, 0.0007 above machine {second.name}")
+        page.locator(".candidate:visible").first.hover()
+        expect(page.locator("#decision-detail")).to_contain_text("chosen: value 0.087.")
+        expect(page.locator("#decision-legend")).to_be_hidden()
+        visit.tile("zone_1").click()
+        expect(why).to_contain_text(f"the highest value, with machine {second.name} as good")
+        visit.tile("zone_2").click()
+        expect(why).to_contain_text("has a value that is 0.0052 higher")
+
+
 def test_the_page_comes_back_after_the_server_was_restarted(run: RunFiles, browser: Any) -> None:
     with ExitStack() as server:
         address = server.enter_context(serving(quiet(run.folder)))

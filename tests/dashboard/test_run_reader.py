@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -396,3 +397,16 @@ def test_reading_changes_nothing_in_the_run(run: RunFiles, reader: RunReader) ->
     before = {p: p.stat().st_mtime_ns for p in run.folder.rglob("*")}
     read(reader)
     assert {p: p.stat().st_mtime_ns for p in run.folder.rglob("*")} == before
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "live/zone_0.json"])
+def test_a_pipe_in_the_place_of_a_file_is_named_and_not_waited_for(
+    run: RunFiles, reader: RunReader, name: str
+) -> None:
+    run.show("zone_0")
+    path = run.folder / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    problems = read(reader)["run"]["problems"]
+    said = {one["file"]: one["problem"] for one in problems}
+    assert said[name].endswith("expected a regular file")
