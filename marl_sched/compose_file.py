@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from marl_sched.config import Experiment
-from marl_sched.errors import ConfigError
+from marl_sched.errors import ConfigError, printable
 
 _CONFIGS = "/srv/configs"
 _STATE = "/srv/zone"
@@ -27,7 +27,7 @@ def compose_file(experiment: Experiment, config: Path) -> str:
         config: Its file; the containers see the folder that it is in.
 
     Raises:
-        ConfigError: A zone is called like another service, or the trace is elsewhere.
+        ConfigError: A zone is called like another service or its volume, or the trace is elsewhere.
     """
     _require_seen(experiment, config)
     content = yaml.safe_load(_template())
@@ -36,21 +36,27 @@ def compose_file(experiment: Experiment, config: Path) -> str:
     for service in (*services.values(), zone):
         for mount in service.get("volumes", ()):
             if isinstance(mount, dict) and mount["target"] == _CONFIGS:
-                mount["source"] = str(config.resolve().parent)
-    services["superlink"]["command"][1] = f"{_CONFIGS}/{config.name}"
+                mount["source"] = _literal(str(config.resolve().parent))
+    services["superlink"]["command"][1] = _literal(f"{_CONFIGS}/{config.name}")
     services["superlink"]["command"].append(f"--how-to-start={_HOW_TO_START}")
+    shared = tuple(content["volumes"])
     for name in experiment.zone_names:
         if name in services:
             raise ConfigError(
                 f"{config}: zone {name}: the stack has a service of that name, expected another "
                 f"than {', '.join(services)}"
             )
+        if name in content["volumes"]:
+            raise ConfigError(
+                f"{config}: zone {name}: the stack has a volume of that name, expected another "
+                f"than {', '.join(shared)}"
+            )
         services[name] = _named(zone, name)
         content["volumes"][name] = {}
     project = {"name": f"marl-sched-{_project(experiment.name)}"}
     kept = {key: content[key] for key in ("services", "networks", "volumes")}
     text = yaml.dump(project | kept, Dumper=_Dumper, sort_keys=False, width=100)
-    return _HEAD.format(config=config.name) + text
+    return _HEAD.format(config=printable(config.name)) + text
 
 
 _HEAD = """\
@@ -92,6 +98,11 @@ def _named(zone: Service, name: str) -> Service:
     service["volumes"].insert(0, f"{name}:{_STATE}")
     del service["deploy"]
     return service
+
+
+def _literal(text: str) -> str:
+    """Return a text that compose, which puts variables in, reads as it stands."""
+    return text.replace("$", "$$")
 
 
 def _project(name: str) -> str:

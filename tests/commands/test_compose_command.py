@@ -67,6 +67,25 @@ def test_a_zone_called_like_a_service_is_refused(tmp_path: Path) -> None:
         compose_file(load_config(config), config)
 
 
+@pytest.mark.parametrize("name", ["pki", "join", "run"])
+def test_a_zone_does_not_get_a_volume_of_the_coordinator(tmp_path: Path, name: str) -> None:
+    config = tmp_path / "my.yaml"
+    config.write_text(BASE.read_text().replace("name: zone_0", f"name: {name}"))
+    with pytest.raises(ConfigError, match=f"zone {name}: the stack has a volume of that name"):
+        compose_file(load_config(config), config)
+
+
+def test_names_of_files_are_no_variables_and_no_lines(tmp_path: Path) -> None:
+    folder = tmp_path / "a$HOME"
+    folder.mkdir()
+    config = folder / "my\n$X.yaml"
+    config.write_bytes(BASE.read_bytes())
+    found = printed(config)
+    assert found["services"]["superlink"]["command"][1] == "/srv/configs/my\n$$X.yaml"
+    mounts = [m for m in found["services"]["zone_0"]["volumes"] if isinstance(m, dict)]
+    assert [m["source"] for m in mounts] == [str(folder).replace("$", "$$")]
+
+
 def test_a_trace_that_containers_would_not_see_is_refused(tmp_path: Path) -> None:
     text = (ROOT / "configs" / "demo.yaml").read_text(encoding="utf-8")
     (tmp_path / "configs").mkdir()
