@@ -5,7 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 KERNELS := $(shell find marl_sched -path '*kernel*' -name '*.py')
 
-.PHONY: setup demo test test-federation soak lint format docs proto clean
+.PHONY: setup demo test test-federation test-compare soak lint format docs proto clean
 .DELETE_ON_ERROR:
 
 setup: .venv/.kernels
@@ -18,7 +18,12 @@ test: setup
 
 # Whole federated runs, and what is done to them: kill -9, strangers, full disks, stock Flower.
 test-federation: setup
-	$(BIN)/python -m pytest -n 3 -m 'processes and not slow' --durations=5
+	$(BIN)/python -m pytest -n 3 -m 'processes and not slow' --durations=5 \
+	  --ignore tests/commands/test_compare_command.py
+
+# Whole comparisons: killed and gone on with, failing jobs, Ctrl-C.
+test-compare: setup
+	$(BIN)/python -m pytest -n 2 -m processes tests/commands/test_compare_command.py
 
 # Too long for the gate: the page under 64 zones of 200 machines for ten minutes, and a whole demo.
 soak: setup

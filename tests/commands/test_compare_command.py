@@ -95,7 +95,7 @@ def test_killed_and_gone_on_with_gives_equal_results(folder: Path, capsys: Captu
     assert curve == read_curve(folder / "whole/runs/fedavg-2")
 
     page = results_page(folder / "docs")
-    assert page.count("```\nmarl-sched ") == 1  # the command that made it
+    assert page.count("```\nmarl-sched") == 1  # the command that made it
     assert "fedavg and its rivals (swapped)" in page
     assert "(results/1-tiny/convergence.png)" in page
     for name in ("report.md", "convergence.png", "speed.png"):

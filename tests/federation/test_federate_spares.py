@@ -100,7 +100,7 @@ def joined(run: Federate) -> list[tuple[object, object]]:
 def test_spare_with_a_token_for_any_zone_takes_over_for_a_killed_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    n_rounds = 30
+    n_rounds = 20
     pki = tmp_path / "pki"
     assert run_command(["certificates", str(pki), "--host", NEIGHBOUR]) == 0
     capsys.readouterr()
