@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marl_sched.agents.heuristics import rule_factory
-from marl_sched.agents.learned import load_policy
+from marl_sched.agents.policies import load_policy
 from marl_sched.agents.policy import Policy
 from marl_sched.agents.storage import read_arrays, write_arrays
 from marl_sched.agents.tuned import tuned_path

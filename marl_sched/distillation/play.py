@@ -46,7 +46,6 @@ def make_rule(
     architecture: Architecture | None = None,
     weights: Weights | None = None,
     margin: float = 0.0,
-    offload_price: float = 0.0,
 ) -> Rule:
     """Return the prior as a rule of the kernels, corrected where there are weights for it."""
     hidden = np.zeros(0, np.int64)
@@ -57,7 +56,7 @@ def make_rule(
         hidden = np.array(architecture.hidden, np.int64)
         head, bias = weights["head.weight"].copy(), weights["head.bias"][None].copy()
     tail = np.ones(1, np.float32)
-    return Rule(prior.matrix, WORST_GAP, margin, offload_price, flat, hidden, head, bias, tail)
+    return Rule(prior.matrix, WORST_GAP, margin, flat, hidden, head, bias, tail)
 
 
 def draw_inputs(

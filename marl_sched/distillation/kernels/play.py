@@ -45,7 +45,6 @@ class Rule(NamedTuple):
     weights: NDArray[np.float64]  # (2, F) of machines and of peers
     worst_gap: float
     margin: float  # gain that a deviation from the score's choice must promise
-    offload_price: float  # taken off the network's score of every peer
     flat: Float  # (P,), empty without a network
     hidden: NDArray[np.int64]
     head_weight: Float  # (last hidden, 1)
@@ -156,8 +155,6 @@ def choose(rule: Rule, buffers: Buffers, n_machines: int) -> int:
         buffers.scores,
     )
     scores = buffers.scores[0]
-    for at in range(n_machines, len(scores)):
-        scores[at] -= rule.offload_price
     choice = buffers.choices[0]
     best = choice
     for at in range(len(scores)):
