@@ -143,7 +143,11 @@ def test_failing_job_is_named_and_the_others_go_on(folder: Path, capsys: Capture
 
 
 def test_interrupt_leaves_no_process_behind(folder: Path) -> None:
-    code = "from marl_sched.cli import main; main()"
+    # What a shell starts in the background ignores Ctrl-C, and so does all that it starts.
+    code = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from marl_sched.cli import main; main()"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", code, *arguments("out"), "--set", "training.rounds=5000"],
         stdout=subprocess.DEVNULL,
