@@ -17,6 +17,9 @@ _NOT_SEEN_BY_RULES = {
     "evaluation",
     "tuning",
 }
+_SILENT: dict[str, dict[str, object]] = {}
+"""By section, settings that came after results were recorded, and the value with which they do
+nothing: with it the hash is that of a configuration without the setting."""
 
 
 def config_hash(experiment: Experiment) -> str:
@@ -31,6 +34,10 @@ def environment_hash(experiment: Experiment) -> str:
 
 def _digest(experiment: Experiment, exclude: set[str]) -> str:
     content = experiment.model_dump(mode="json", exclude=exclude)
+    for section, settings in _SILENT.items():
+        for name, nothing in settings.items():
+            if section in content and content[section].get(name) == nothing:
+                del content[section][name]
     if "path" in content["workload"]:
         # Where a trace lies differs between machines, its name does not.
         content["workload"]["path"] = Path(content["workload"]["path"]).name
