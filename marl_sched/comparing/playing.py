@@ -23,7 +23,7 @@ from marl_sched.agents.policy import Policy
 from marl_sched.agents.storage import read_arrays, write_arrays
 from marl_sched.agents.tuned import tuned_path
 from marl_sched.config import Agent, Experiment, load_config
-from marl_sched.config.hashing import environment_hash
+from marl_sched.config.hashing import environment_hash, without_silent
 from marl_sched.errors import CheckpointError, MarlSchedError, RunError
 from marl_sched.evaluation import make_plain_env
 from marl_sched.observation import Layout
@@ -106,7 +106,7 @@ class Play:
             "rule": self.rule,
             "files": [hashlib.sha256(_bytes(path)).hexdigest() for path in files],
             "takes": dict(self.takes),
-            "agent": None if self._agent is None else self._agent.model_dump(mode="json"),
+            "agent": self._agent and without_silent("agent", self._agent.model_dump(mode="json")),
             "split": self.split,
             "version": version("marl-sched"),
         }

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from marl_sched.config.experiment import Experiment
 
@@ -12,11 +13,13 @@ _NOT_SEEN_BY_RULES = {
     "name",
     "reward",
     "agent",
+    "teacher",
     "training",
     "federation",
     "evaluation",
     "tuning",
 }
+_SAID = object()
 _SILENT: dict[str, dict[str, object]] = {}
 """By section, settings that came after results were recorded, and the value with which they do
 nothing: with it the hash is that of a configuration without the setting."""
@@ -32,12 +35,17 @@ def environment_hash(experiment: Experiment) -> str:
     return _digest(experiment, _NOT_SEEN_BY_RULES)
 
 
+def without_silent(name: str, section: Any) -> Any:
+    """Return a section of an experiment, as dumped, without later settings that do nothing."""
+    silent = _SILENT.get(name, {})
+    if not silent:
+        return section
+    return {key: value for key, value in section.items() if silent.get(key, _SAID) != value}
+
+
 def _digest(experiment: Experiment, exclude: set[str]) -> str:
     content = experiment.model_dump(mode="json", exclude=exclude)
-    for section, settings in _SILENT.items():
-        for name, nothing in settings.items():
-            if section in content and content[section].get(name) == nothing:
-                del content[section][name]
+    content = {name: without_silent(name, section) for name, section in content.items()}
     if "path" in content["workload"]:
         # Where a trace lies differs between machines, its name does not.
         content["workload"]["path"] = Path(content["workload"]["path"]).name

@@ -121,3 +121,9 @@ def test_broken_file_is_refused(tmp_path: Path, text: str, problem: str) -> None
     path.write_text(text)
     with pytest.raises(ConfigError, match=problem):
         load_tuned(path, LAYOUT, "")
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("tuned/*.json")), ids=lambda path: path.stem)
+def test_shipped_weights_were_tuned_in_the_shipped_configuration(path: Path) -> None:
+    experiment = load_config(CONFIGS / f"{path.stem}.yaml")
+    assert json.loads(path.read_text())["environment_hash"] == environment_hash(experiment)
