@@ -5,7 +5,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context, parent_process
@@ -74,7 +74,7 @@ def tune(
         n_random=round(settings.random_share * settings.evaluations),
         seed=experiment.seed,
     )
-    with _scorer(experiment, jobs) as score:
+    with scoring_processes(partial(score_weights, experiment), jobs) as score:
         found = search(space, score, log, progress)
     content = identity | {
         "objective": found.objective,
@@ -87,8 +87,8 @@ def tune(
 
 
 @contextlib.contextmanager
-def _scorer(experiment: Experiment, jobs: int) -> Iterator[Scorer]:
-    one = partial(score_weights, experiment)
+def scoring_processes(one: Callable[[Weights], float], jobs: int) -> Iterator[Scorer]:
+    """Score candidates one by one here, or several at once in `jobs` processes; ended on exit."""
     if jobs <= 1:
         yield lambda candidates: map(one, candidates)
         return

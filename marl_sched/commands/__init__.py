@@ -48,6 +48,10 @@ COMMANDS = {
         "tuning:tune",
         "Tune the weights of the rule `tuned`: random search, then steps around the best.",
     ),
+    "refine": Entry(
+        "refining:refine",
+        "Refine what trained policies decide by: margin, shares and rule, on the tune split.",
+    ),
     "trace": Entry(
         "trace:trace",
         "Turn raw traces into task tables, describe them, or generate tables like them.",
