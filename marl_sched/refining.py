@@ -5,6 +5,7 @@ whole - how much a correction is worth against the rule, how far to trust it, wh
 it should weigh now - few numbers can put right, and whole episodes say which.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -44,7 +45,7 @@ def published_policy(run: Path, layout: Layout) -> LearnedPolicy:
     path = RunFolder(run).best_path
     if not path.exists():
         raise CheckpointError(
-            f"{path}: no such file; expected a run that was validated and whose zones share a policy"
+            f"{path}: no such file; expected a validated run whose zones share one policy"
         )
     policy = load_policy(path, layout)
     if policy.prior is None:
@@ -81,7 +82,7 @@ def score_point(experiment: Experiment, runs: Sequence[Path], point: Weights) ->
     return float(np.concatenate(objectives).mean())
 
 
-def refine(  # noqa: PLR0913  # as `tune`, and what is refined
+def refine(
     experiment: Experiment,
     runs: Sequence[Path],
     folder: Path,
@@ -146,12 +147,15 @@ def _priors(layout: Layout, start: Weights) -> dict[str, tuple[float, float]]:
 
 def _identity(experiment: Experiment, policies: Iterable[LearnedPolicy]) -> dict[str, object]:
     """Return what the evaluations of a search belong to."""
-    digests = [
-        float(sum(np.abs(tensor, dtype=np.float64).sum() for tensor in policy.weights().values()))
-        for policy in policies
-    ]
     return {
         "config_hash": config_hash(experiment),
         "episodes": experiment.tuning.episodes,
-        "weights": digests,
+        "policies": [_digest(policy) for policy in policies],
     }
+
+
+def _digest(policy: LearnedPolicy) -> str:
+    digest = hashlib.sha256()
+    for tensor in policy.weights().values():
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()[:16]

@@ -13,7 +13,7 @@ from marl_sched.errors import RunError
 from marl_sched.refining import refine as run_refining
 
 
-def refine(  # noqa: PLR0913  # options
+def refine(
     config: ConfigArgument,
     overrides: SetOption,
     run: Annotated[
