@@ -8,7 +8,8 @@ that `marl-sched compare --record` wrote.
 import sys
 from pathlib import Path
 
-from marl_sched.comparing.record import ABOUT_FILE, STUDY_FILE, load
+from marl_sched.comparing.folder import is_comparison
+from marl_sched.comparing.record import ABOUT_FILE, load
 from marl_sched.comparing.report import sections
 from marl_sched.config import load_config
 from marl_sched.evaluation import load_evaluation
@@ -30,7 +31,7 @@ def results_page(records: Path) -> str:
 
 
 def _section(folder: Path) -> str:
-    if (folder / STUDY_FILE).exists():
+    if is_comparison(folder):
         about = (folder / ABOUT_FILE).read_text(encoding="utf-8")
         return "\n".join([about, *sections(*load(folder), "###", f"results/{folder.name}/", "")])
     experiment = load_config(folder / "config.yaml")

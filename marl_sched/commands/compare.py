@@ -28,10 +28,10 @@ from marl_sched.comparing.estimates import left_s
 from marl_sched.comparing.jobs import Job
 from marl_sched.comparing.merging import Compared, merge
 from marl_sched.comparing.plan import Plan
-from marl_sched.comparing.record import save, save_record
+from marl_sched.comparing.record import save, save_record, save_study
 from marl_sched.comparing.report import write_report
 from marl_sched.comparing.runner import Failure, Runner, State
-from marl_sched.comparing.study import load_study
+from marl_sched.comparing.study import load_study, study_path
 from marl_sched.config import load_config
 from marl_sched.errors import RunError
 from marl_sched.files import alone_in
@@ -112,6 +112,7 @@ def compare(  # noqa: PLR0913 - one parameter an option
         n_episodes=episodes,
         out=_default_out(config, overrides, study) if out is None else out,
         tuned=_tuned_folder(config, overrides),
+        study_file=study_path(study),
     )
     plan.check()
     plan = _without_missing_weights(plan)
@@ -121,6 +122,7 @@ def compare(  # noqa: PLR0913 - one parameter an option
         return
     plan.out.mkdir(parents=True, exist_ok=True)
     with alone_in(plan.out):
+        save_study(plan.study, plan.out)
         warm_up()
         failures = _run(plan, slots)
         compared = merge(plan)
