@@ -14,6 +14,7 @@ from marl_sched.comparing.playing import Play, load_cached
 from marl_sched.comparing.study import DEFAULT_STUDY, Setting, Study, StudyPolicy
 from marl_sched.config import Experiment
 from marl_sched.errors import ConfigError
+from marl_sched.run_folder import RunFolder
 from marl_sched.statistics import KUBE_DEFAULT, TUNED
 
 _VALIDATION = "validation"
@@ -87,7 +88,7 @@ class Plan:
             with self._naming(f"policies {policy.name}, set"):
                 self._training(policy, 1)
             with self._naming(f"policies {policy.name}, evaluate"):
-                load_cached(str(self.config), self._agent_overrides(policy))
+                load_cached(str(self.config), (*self.overrides, *policy.set, *policy.evaluate))
         for training in self.trainings:
             training.check()
 
@@ -149,9 +150,6 @@ class Plan:
         own = () if setting.config is not None else self.overrides
         return str(path), (*own, *setting.set)
 
-    def _agent_overrides(self, policy: StudyPolicy) -> tuple[str, ...]:
-        return (*self.overrides, *policy.set, *policy.evaluate)
-
     def _training(self, policy: StudyPolicy, seed: int) -> Training:
         name = f"{policy.name}-{seed}"
         overrides = (*self.overrides, *policy.set, f"seed={seed}")
@@ -173,12 +171,13 @@ class Plan:
 
     def _of_run(self, setting: Setting, policy: StudyPolicy, seed: int) -> Evaluating:
         name = f"{policy.name}-{seed}"
+        run = self.out / RUNS_FOLDER / name
         order = replace(
             self._order(setting, name),
-            run=str(self.out / RUNS_FOLDER / name),
+            run=str(run),
             takes=dict(setting.takes),
-            agent_config=str(self.config) if policy.evaluate else "",
-            agent=self._agent_overrides(policy) if policy.evaluate else (),
+            agent_config=str(RunFolder(run).config_path) if policy.evaluate else "",
+            agent=tuple(policy.evaluate),
         )
         log = self._log(setting, name)
         cost = self._playing_s(order, is_rule=False)

@@ -50,6 +50,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(dump_config(experiment))
     (tmp_path / "study.yaml").write_text(STUDY)
+    (tmp_path / "tuned").mkdir()
+    weights = {"machine.speed": 1.0, "peer.is_peer": -2.0}
+    (tmp_path / "tuned/tiny.json").write_text(json.dumps({"weights": weights}))
     return tmp_path
 
 
