@@ -169,11 +169,11 @@ def _learned_factory(experiment: Experiment, layout: Layout, path: Path) -> Poli
     folder = RunFolder(path)
     files = folder.policy_paths(experiment.zone_names)
     policies = {zone: load_policy(file, layout) for zone, file in files.items()}
-    _say_how_it_was_trained(experiment, folder)
+    say_how_it_was_trained(experiment, folder)
     return lambda zone: policies[zone]
 
 
-def _say_how_it_was_trained(experiment: Experiment, folder: RunFolder) -> None:
+def say_how_it_was_trained(experiment: Experiment, folder: RunFolder) -> None:
     """Warn of what makes a run's policy another than its name says."""
     checkpoint = folder.last_checkpoint()
     if checkpoint is not None and not checkpoint.is_finished:

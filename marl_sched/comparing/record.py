@@ -17,7 +17,7 @@ from marl_sched.comparing.drawing import plot_curves, plot_speed
 from marl_sched.comparing.folder import STUDY_FILE
 from marl_sched.comparing.merging import CREATION_FAILURES, Compared, Speed
 from marl_sched.comparing.study import Study, dump_study, load_study
-from marl_sched.comparing.tables import METRICS
+from marl_sched.comparing.tables import shown_metrics
 from marl_sched.config import Experiment, dump_config
 from marl_sched.errors import RunError
 from marl_sched.evaluation import Evaluation, load_evaluation
@@ -113,7 +113,7 @@ def save_record(
 
 
 def _reduced(evaluation: Evaluation, experiment: Experiment, ours: list[str]) -> Evaluation:
-    kept = {*METRICS, "objective", CREATION_FAILURES, "unfinished_rate"}
+    kept = {*shown_metrics(evaluation), "objective", CREATION_FAILURES, "unfinished_rate"}
     kept |= {part.metric for part in objective_parts(experiment)}
 
     def is_kept(ratio: Ratio) -> bool:

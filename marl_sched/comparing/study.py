@@ -30,6 +30,7 @@ DEFAULT_STUDY = STUDIES / "algorithms.yaml"
 ALL_RULES = "rules"
 """Stands for all fixed rules."""
 _AGENT = "agent."
+_AS_IT_IS = "the configuration as it is"
 _NO_SETTINGS = (RUNS_FOLDER, "values", "logs")
 """Folders of a comparison beside those of its settings."""
 _NO_SUFFIX = re.compile(r"\.(json|md|npz|png|yaml)$")
@@ -47,6 +48,12 @@ class StudyPolicy(Model):
     """Overrides of `agent` that it decides with when it is evaluated, as in
     agent.cvar_alpha=0.25; what it meets is said by `settings`."""
 
+    @property
+    def what(self) -> str:
+        """How it differs from the configuration, in a line."""
+        evaluated = [f"(evaluated with {text})" for text in self.evaluate]
+        return " ".join([*self.set, *evaluated]) or _AS_IT_IS
+
 
 class Setting(Model):
     """What all policies and rules are evaluated in."""
@@ -60,6 +67,11 @@ class Setting(Model):
     takes: dict[str, str] = Field(default={})
     """Zone -> the zone whose policy decides there, where zones have policies of their own and one
     was not there when they were trained; default: each its own."""
+
+    @property
+    def what(self) -> str:
+        """How it differs from the configuration, in a line."""
+        return " ".join([*([self.config] if self.config else []), *self.set]) or _AS_IT_IS
 
 
 class Study(Model):
