@@ -33,7 +33,7 @@ from marl_sched.run_folder import RunFolder
 from marl_sched.statistics import KUBE_DEFAULT, TUNED
 
 _ALL_RULES = "rules"
-_LOADS = "0.5,0.6,0.7,0.8,0.9,1,1.1,1.2,1.3"
+_LOADS = "0.5,0.6,0.7,0.8,0.9,1,1.1,1.2,1.3,1.4,1.5"
 _LARGEST_SHARE = 10.0
 _UNBOUNDED = 1000
 

@@ -110,13 +110,13 @@ def plot_speed(objectives: Mapping[str, float], speeds: Mapping[str, Speed], pat
 def plot_violations(capacity: Capacity, path: Path) -> None:
     """Draw the violations of every policy by load, with its interval, and the bound."""
     bound, names = capacity.origin["bound"], [one.policy for one in capacity.by_load]
-    learned = [name for name in names if name not in RULES]
+    others = [name for name in names if name not in (KUBE_DEFAULT, TUNED)]
     with rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
         axes = figure.subplots()
         for name in names:
             rows = capacity.rows[name]
-            color, marker = _look(name, learned)
+            color, marker = _look(name, others) if name in others else (INK, "o")
             style = ":" if name == KUBE_DEFAULT else "-"
             means = [np.nan if row.mean is None else row.mean for row in rows]
             lows, highs = ([getattr(r, f"ci95_{end}") for r in rows] for end in ("low", "high"))
@@ -125,7 +125,7 @@ def plot_violations(capacity: Capacity, path: Path) -> None:
                 capacity.shares, means, style, color=color, marker=marker, markersize=4, label=name
             )
         axes.axhline(bound, color=INK, linestyle="--", linewidth=1.2, label=f"bound {bound:g}")
-        axes.set_ylim(0.0, 4.0 * bound)
+        axes.set_ylim(0.0, 4.0 * bound or 0.2)
         axes.set_xlabel("offered load, share of the configured one")
         axes.set_ylabel("finish violations (lower is better)")
         axes.grid(color=_GRID)

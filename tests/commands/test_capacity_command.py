@@ -93,9 +93,9 @@ def test_dry_run_prints_the_plan_and_writes_nothing(folder: Path, capsys: Captur
     assert measured("--dry-run") == 0
     said = capsys.readouterr()
     assert "`tuned` is left out" in said.err
-    assert "9 loads: 0.5, 0.6" in said.out
-    assert "of 0.7, so 0.35 to 0.91" in said.out
-    assert "9 jobs, 9 left" in said.out
+    assert "11 loads: 0.5, 0.6" in said.out
+    assert "of 0.7, so 0.35 to 1.05" in said.out
+    assert "11 jobs, 11 left" in said.out
     assert not (folder / "out").exists()
 
 
