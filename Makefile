@@ -19,11 +19,12 @@ test: setup
 # Whole federated runs, and what is done to them: kill -9, strangers, full disks, stock Flower.
 test-federation: setup
 	$(BIN)/python -m pytest -n 3 -m 'processes and not slow' --durations=5 \
-	  --ignore tests/commands/test_compare_command.py
+	  --ignore tests/commands/test_compare_command.py --ignore tests/commands/test_capacity_command.py
 
 # Whole comparisons: killed and gone on with, failing jobs, Ctrl-C.
 test-compare: setup
-	$(BIN)/python -m pytest -n 2 -m processes tests/commands/test_compare_command.py
+	$(BIN)/python -m pytest -n 2 -m processes tests/commands/test_compare_command.py \
+	  tests/commands/test_capacity_command.py
 
 # Too long for the gate: the page under 64 zones of 200 machines for ten minutes, and a whole demo.
 soak: setup

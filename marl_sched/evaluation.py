@@ -222,22 +222,28 @@ def compare(
     bootstrap = Bootstrap(experiment.seed, n_samples, n_episodes)
     best = best_fixed(metrics, FIXED_RULES)
     rows, ratios = summarize(metrics, best, bootstrap)
-    origin = {
+    origin = origin_of(experiment, split, n_episodes) | {
+        "best_fixed": best,
+        "fixed_rules": [name for name in FIXED_RULES if name in metrics],
+    }
+    return Evaluation(metrics, rows, ratios, origin)
+
+
+def origin_of(experiment: Experiment, split: str, n_episodes: int) -> dict[str, Any]:
+    """Return what episodes of an experiment are and what played them: names, hashes, versions."""
+    return {
         "experiment": experiment.name,
         "config_hash": config_hash(experiment),
         "seed": experiment.seed,
         "split": split,
         "n_episodes": n_episodes,
         "replicas": experiment.evaluation.replicas,
-        "bootstrap_samples": n_samples,
+        "bootstrap_samples": experiment.evaluation.bootstrap_samples,
         "duration_knowledge": experiment.duration_knowledge,
         "placement": experiment.cluster.placement,
-        "best_fixed": best,
-        "fixed_rules": [name for name in FIXED_RULES if name in metrics],
         "versions": {"python": platform.python_version()}
         | {name: version(name) for name in ("marl-sched", "numpy", "numba")},
     }
-    return Evaluation(metrics, rows, ratios, origin)
 
 
 def load_evaluation(folder: Path) -> Evaluation:

@@ -2,13 +2,16 @@
 
 A record is a folder NAME with evaluation.json and its companions (`Evaluation.save`), config.yaml,
 and about.md, which says what it is and holds the commands that made it. With a study.yaml it is one
-that `marl-sched compare --record` wrote.
+that `marl-sched compare --record` wrote, with a capacity.json one of `marl-sched capacity`.
 """
 
 import sys
 from pathlib import Path
 
-from marl_sched.comparing.record import ABOUT_FILE, STUDY_FILE, load
+from marl_sched.comparing import capacity_report
+from marl_sched.comparing.capacity import CAPACITY_FILE, load_capacity
+from marl_sched.comparing.folder import is_comparison
+from marl_sched.comparing.record import ABOUT_FILE, load
 from marl_sched.comparing.report import sections
 from marl_sched.config import load_config
 from marl_sched.evaluation import load_evaluation
@@ -30,14 +33,17 @@ def results_page(records: Path) -> str:
 
 
 def _section(folder: Path) -> str:
-    if (folder / STUDY_FILE).exists():
-        about = (folder / ABOUT_FILE).read_text(encoding="utf-8")
-        return "\n".join([about, *sections(*load(folder), "###", f"results/{folder.name}/", "")])
+    about, images = (folder / ABOUT_FILE).read_text(encoding="utf-8"), f"results/{folder.name}/"
+    if is_comparison(folder):
+        return "\n".join([about, *sections(*load(folder), "###", images, "")])
+    if (folder / CAPACITY_FILE).exists():
+        capacity = load_capacity(folder)
+        return "\n".join([about, *capacity_report.sections(capacity, "###", images, "")])
     experiment = load_config(folder / "config.yaml")
     evaluation = load_evaluation(folder)
     seeds = [seed_table(evaluation, name, experiment) for name in learned_policies(evaluation)]
     parts = [
-        (folder / ABOUT_FILE).read_text(encoding="utf-8"),
+        about,
         headline(evaluation),
         main_table(evaluation, objective_parts(experiment)),
         ratio_table(evaluation),

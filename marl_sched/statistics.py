@@ -92,7 +92,7 @@ class Bootstrap:
 
 def summarize_row(policy: str, metric: str, values: Values, bootstrap: Bootstrap) -> Row:
     """Return the mean of (S, E) values with its interval."""
-    low, high = _interval(bootstrap.means(values))
+    low, high = interval(bootstrap.means(values))
     n_seeds, n_episodes = values.shape
     return Row(policy, metric, _defined(values.mean()), low, high, n_episodes, n_seeds)
 
@@ -112,12 +112,12 @@ def summarize_ratio(
     baseline_means = bootstrap.means(baseline, is_baseline=True)
     if (baseline_means > 0).all():
         ratios = bootstrap.means(values) / baseline_means
-        ratio = (_defined(values.mean() / baseline.mean()), *_interval(ratios))
+        ratio = (_defined(values.mean() / baseline.mean()), *interval(ratios))
     log_ratio: tuple[float | None, ...] = (None, None, None)
     if (values > 0).all() and (baseline > 0).all():
         log_values, log_baseline = np.log(values), np.log(baseline)
         logs = bootstrap.means(log_values) - bootstrap.means(log_baseline, is_baseline=True)
-        log_ratio = (_defined(log_values.mean() - log_baseline.mean()), *_interval(logs))
+        log_ratio = (_defined(log_values.mean() - log_baseline.mean()), *interval(logs))
     return Ratio(*names, *ratio, *log_ratio)
 
 
@@ -155,7 +155,8 @@ def summarize(
     return rows, ratios
 
 
-def _interval(samples: Values) -> tuple[float | None, float | None]:
+def interval(samples: Values) -> tuple[float | None, float | None]:
+    """Return the ends of the 95% interval of (K,) resampled values."""
     low, high = np.quantile(samples, _INTERVAL)
     return _defined(low), _defined(high)
 

@@ -1,11 +1,18 @@
-"""The configuration of a run that is to begin: what it corrects is looked up and written out."""
+"""The configuration of a run that begins or goes on: what it corrects is looked up once.
+
+The weights of the prior are written out into the run's config.yaml, and stay those of the run when
+the rule is tuned again.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
 
 from marl_sched.agents.tuned import load_tuned, tuned_path
+from marl_sched.comparing.folder import refuse_comparison
 from marl_sched.config import Experiment, load_config
+from marl_sched.errors import ConfigError
 from marl_sched.observation import Layout
+from marl_sched.run_folder import RunFolder
 
 
 def load_for_training(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
@@ -28,6 +35,32 @@ def load_for_training(path: str | Path, overrides: Iterable[str] = ()) -> Experi
     layout = Layout(tuple(experiment.resources))
     weights = load_tuned(weights_path, layout)
     return _with_weights(experiment, weights)
+
+
+def load_of_run(
+    path: str | Path, overrides: Iterable[str], folder: Path, resume: bool
+) -> Experiment:
+    """Load the experiment of a run: one that goes on keeps the prior's weights that it began with.
+
+    Args:
+        path: A YAML file.
+        overrides: As of `load_config`.
+        folder: The folder of the run.
+        resume: Whether to go on with the run that is there, if there is one.
+
+    Raises:
+        RunError: The folder is that of a comparison.
+        ConfigError: The configuration, or for a run that begins the file of weights, is not valid.
+    """
+    refuse_comparison(folder)
+    running = RunFolder(folder).config_path
+    if not resume or not running.is_file():
+        return load_for_training(path, overrides)
+    experiment = load_config(path, overrides)
+    try:
+        return with_weights_of(experiment, load_config(running))
+    except ConfigError:  # to open the folder says more
+        return experiment
 
 
 def with_weights_of(experiment: Experiment, running: Experiment) -> Experiment:

@@ -44,6 +44,10 @@ COMMANDS = {
         "compare:compare",
         "Train policies with several seeds each, and compare them with rules on held-out episodes.",
     ),
+    "capacity": Entry(
+        "capacity:capacity",
+        "Find the largest offered load at which few instances finish late, policy by policy.",
+    ),
     "tune": Entry(
         "tuning:tune",
         "Tune the weights of the rule `tuned`: random search, then steps around the best.",

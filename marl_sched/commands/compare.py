@@ -1,44 +1,40 @@
 """`marl-sched compare`."""
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from federation.processes import Child, end_all
-from marl_sched.agents.tuned import TUNED_FOLDER, tuned_path
+from marl_sched.agents.tuned import TUNED_FOLDER
 from marl_sched.commands.options import (
     RUNS,
     ConfigArgument,
     SetOption,
     command_line,
     folder_of,
-    tuned_folder,
 )
-from marl_sched.commands.progress import Progress
+from marl_sched.commands.side_by_side import (
+    n_cores,
+    print_estimate,
+    require_all,
+    run_jobs,
+    tuned_beside,
+)
 from marl_sched.commands.table import print_table
 from marl_sched.commands.warm_up import warm_up
-from marl_sched.comparing.estimates import left_s
-from marl_sched.comparing.jobs import Job
 from marl_sched.comparing.merging import Compared, merge
 from marl_sched.comparing.plan import Plan
-from marl_sched.comparing.record import save, save_record
+from marl_sched.comparing.record import save, save_record, save_study
 from marl_sched.comparing.report import write_report
-from marl_sched.comparing.runner import Failure, Runner, State
-from marl_sched.comparing.study import load_study
+from marl_sched.comparing.runner import Failure
+from marl_sched.comparing.study import load_study, study_path
 from marl_sched.config import load_config
-from marl_sched.errors import RunError
 from marl_sched.files import alone_in
 from marl_sched.statistics import TUNED
-
-_END_S = 20.0
-_ONE_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMBA")}
 
 
 def compare(  # noqa: PLR0913 - one parameter an option
@@ -111,58 +107,23 @@ def compare(  # noqa: PLR0913 - one parameter an option
         n_seeds=training_seeds,
         n_episodes=episodes,
         out=_default_out(config, overrides, study) if out is None else out,
-        tuned=_tuned_folder(config, overrides),
+        tuned=tuned_beside(config, overrides),
+        study_file=study_path(study),
     )
     plan.check()
     plan = _without_missing_weights(plan)
-    slots = _n_cores() if jobs is None else jobs
+    slots = n_cores() if jobs is None else jobs
     if dry_run:
         _print_plan(plan, slots)
         return
     plan.out.mkdir(parents=True, exist_ok=True)
     with alone_in(plan.out):
+        save_study(plan.study, plan.out)
         warm_up()
-        failures = _run(plan, slots)
+        failures = run_jobs("compare", plan.jobs, slots, plan.out)
         compared = merge(plan)
         _write(plan, compared, failures, record)
-    if failures:
-        raise RunError(
-            f"{len(failures)} of {len(plan.jobs)} jobs failed (see above, and {plan.out}/logs); "
-            "the same command tries them again"
-        )
-
-
-def _run(plan: Plan, slots: int) -> list[Failure]:
-    """Run what is left with a progress bar; say what failed."""
-    runner = Runner(plan.jobs, slots, _process, partial(end_all, within_s=_END_S))
-    total = round(sum(job.cost_s for job in plan.jobs)) + 1
-    done = 0
-    with Progress("compare", total=total, unit="s of work") as progress:
-
-        def tell(state: State) -> None:
-            nonlocal done
-            step = max(0, round(state.done_s) - done)
-            done += step
-            said = f"{state.n_done}/{state.n_jobs} jobs"
-            progress.advance(step, ", ".join([said, *state.running]))
-
-        tell(runner.state())
-        try:
-            failures = runner.run(tell)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(
-                f"stopped; what is done is in {plan.out}; go on with the same command"
-            ) from None
-    for failure in failures:
-        typer.echo(f"failed: {failure.job}: {failure.reason}", err=True)
-        for line in failure.lines:
-            typer.echo(f"  | {line}", err=True)
-    return failures
-
-
-def _process(job: Job) -> Child:
-    """Return the process of a job: one thread, gone when we are, Ctrl-C is ours."""
-    return Child(job.name, job.command(), job.log, {**os.environ, **_ONE_THREAD})
+    require_all(failures, plan.jobs, plan.out)
 
 
 def _write(plan: Plan, compared: Compared, failures: Sequence[Failure], to: Path | None) -> None:
@@ -188,23 +149,12 @@ def _print_plan(plan: Plan, slots: int) -> None:
     study = plan.study
     typer.echo(f"{len(study.policies)} policies x {plan.n_seeds} training seeds:")
     for policy in study.policies:
-        what = " ".join([*policy.set, *(f"(evaluated with {text})" for text in policy.evaluate)])
-        typer.echo(f"  {policy.name}: {what or 'the configuration as it is'}")
+        typer.echo(f"  {policy.name}: {policy.what}")
     typer.echo(f"{len(study.rule_names)} rules: {', '.join(study.rule_names)}")
     for setting in study.settings:
-        what = " ".join([*([setting.config] if setting.config else []), *setting.set])
         n_episodes = plan.setting_experiment(setting).evaluation.episodes
-        typer.echo(
-            f"evaluated in {setting.name} ({what or 'the configuration as it is'}): {n_episodes} "
-            "test episodes"
-        )
-    left = [job for job in plan.jobs if not job.is_done()]
-    seconds, is_measured = left_s(plan.jobs)
-    source = "by what has run here" if is_measured else "by a typical machine"
-    typer.echo(
-        f"{len(plan.jobs)} jobs, {len(left)} left: about {_time(seconds)} of CPU, "
-        f"{_time(seconds / slots)} on {slots} cores ({source})"
-    )
+        typer.echo(f"evaluated in {setting.name} ({setting.what}): {n_episodes} test episodes")
+    print_estimate(plan.jobs, slots)
     typer.echo(f"would write {plan.out}")
 
 
@@ -224,12 +174,6 @@ def _without_missing_weights(plan: Plan) -> Plan:
     return replace(plan, study=plan.study.model_copy(update={"rules": rules}))
 
 
-def _tuned_folder(config: Path, overrides: Sequence[str]) -> Path | None:
-    """Return the folder of the tuned weights: beside the configuration, else the default one."""
-    beside = tuned_folder(config)
-    return beside if tuned_path(load_config(config, overrides), beside).exists() else None
-
-
 def _default_out(config: Path, overrides: Sequence[str], study: Path | None) -> Path:
     """Return a folder of the configuration's and the study's own."""
     what = "comparison" if study is None else study.stem
@@ -238,15 +182,3 @@ def _default_out(config: Path, overrides: Sequence[str], study: Path | None) -> 
 
 def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def _n_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

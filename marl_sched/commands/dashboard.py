@@ -8,6 +8,7 @@ import typer
 from dashboard.app import Settings
 from dashboard.serving import address_of, listen, serve
 from marl_sched.commands.options import folder_of
+from marl_sched.comparing.folder import refuse_comparison
 from marl_sched.errors import RunError
 
 _LOOPBACK = "127.0.0.1"
@@ -65,8 +66,9 @@ def _require_run(run: Path, wait: bool) -> None:
     """Check that there is a run to show.
 
     Raises:
-        RunError: There is none, and it is not to be waited for.
+        RunError: There is none, and it is not to be waited for; or it is a whole comparison.
     """
+    refuse_comparison(run)
     if run.exists() and not run.is_dir():
         raise RunError(f"{run}: not a folder, expected that of a run")
     if wait or (run / "config.yaml").exists():

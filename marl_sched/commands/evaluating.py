@@ -15,6 +15,7 @@ from marl_sched.commands.options import RUNS, ConfigArgument, SetOption, folder_
 from marl_sched.commands.progress import Progress
 from marl_sched.commands.table import LEARNED, print_table
 from marl_sched.commands.warm_up import warm_up
+from marl_sched.comparing.folder import refuse_comparison
 from marl_sched.config import Experiment, load_config
 from marl_sched.config.hashing import environment_hash
 from marl_sched.envs.vector import Recording, VectorEnv
@@ -164,14 +165,15 @@ def _tuned_folder(experiment: Experiment, config: Path) -> Path | None:
 def _learned_factory(experiment: Experiment, layout: Layout, path: Path) -> PolicyFactory:
     if not path.is_dir():
         raise RunError(f"{path}: no such run; make it: marl-sched train")
+    refuse_comparison(path)
     folder = RunFolder(path)
     files = folder.policy_paths(experiment.zone_names)
     policies = {zone: load_policy(file, layout) for zone, file in files.items()}
-    _say_how_it_was_trained(experiment, folder)
+    say_how_it_was_trained(experiment, folder)
     return lambda zone: policies[zone]
 
 
-def _say_how_it_was_trained(experiment: Experiment, folder: RunFolder) -> None:
+def say_how_it_was_trained(experiment: Experiment, folder: RunFolder) -> None:
     """Warn of what makes a run's policy another than its name says."""
     checkpoint = folder.last_checkpoint()
     if checkpoint is not None and not checkpoint.is_finished:

@@ -24,9 +24,10 @@ from marl_sched.commands.options import (
 )
 from marl_sched.commands.progress import Progress
 from marl_sched.commands.warm_up import warm_up
+from marl_sched.config import load_config
 from marl_sched.files import alone_in
 from marl_sched.run_folder import RunFolder, require_new
-from marl_sched.training_config import load_for_training
+from marl_sched.training_config import load_of_run
 from zones.tls import is_loopback
 
 PORTS = Ports(fleet=9092, exchange=9093, enrolment=9099)
@@ -125,8 +126,8 @@ def federate(  # noqa: PLR0913 - one parameter an option
         raise typer.BadParameter(f"--host {host} listens everywhere, expected a --public-host too")
     for name in filter(None, (host, public_host)):
         require_host(name)
-    experiment = load_for_training(config, overrides)
-    folder = RUNS / experiment.name if out is None else out
+    folder = RUNS / load_config(config, overrides).name if out is None else out
+    experiment = load_of_run(config, overrides, folder, resume)
     if not resume:
         require_new(folder, experiment)
     usual = Ports() if is_local else PORTS

@@ -26,7 +26,7 @@ from marl_sched.config import Experiment, TraceWorkload
 from marl_sched.errors import ConfigError, RunError, TraceError
 from marl_sched.files import alone_in, write_atomically
 from marl_sched.run_folder import RunFolder, require_new
-from marl_sched.training_config import load_for_training
+from marl_sched.training_config import load_of_run
 from marl_sched.workload.traces.tasks import read_info, task_path
 
 ALIVE = "stack"
@@ -118,7 +118,7 @@ def usable(config: Path, run: Path, pause: Callable[[float], object] = time.slee
     said = ""
     while True:
         try:
-            experiment = load_for_training(config)
+            experiment = load_of_run(config, (), run, resume=True)
             require_memory(len(experiment.zones), _total_mib())
             if isinstance(experiment.workload, TraceWorkload):
                 read_info(task_path(experiment.workload.path))

@@ -20,9 +20,9 @@ from marl_sched.commands.options import (
 )
 from marl_sched.commands.progress import Progress
 from marl_sched.commands.warm_up import warm_up
-from marl_sched.config import Experiment
+from marl_sched.config import Experiment, load_config
 from marl_sched.run_folder import require_new
-from marl_sched.training_config import load_for_training
+from marl_sched.training_config import load_of_run
 
 
 def train(
@@ -50,8 +50,8 @@ def train(
         marl-sched train configs/base.yaml --set seed=2 --out runs/base-2
         marl-sched train configs/base.yaml --resume
     """
-    experiment = load_for_training(config, overrides)
-    folder = RUNS / experiment.name if out is None else out
+    folder = RUNS / load_config(config, overrides).name if out is None else out
+    experiment = load_of_run(config, overrides, folder, resume)
     if not resume:
         require_new(folder, experiment)
     typer.echo(f"watch: {command_line('dashboard', folder)}", err=True)

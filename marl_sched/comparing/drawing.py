@@ -10,10 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
 from marl_sched.agents.heuristics import RULES
+from marl_sched.comparing.capacity import Capacity
 from marl_sched.comparing.curves import Curves, Point
 from marl_sched.comparing.merging import Speed
 from marl_sched.plots import INK, STYLE, WIDTH, save_figure
-from marl_sched.statistics import TUNED
+from marl_sched.statistics import KUBE_DEFAULT, TUNED
 
 _COLORS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#7A5195", "#B8860B", "#56B4E9", "#000000")
 """Okabe and Ito's, the yellow darkened and a violet added, to be told apart on white."""
@@ -103,6 +104,33 @@ def plot_speed(objectives: Mapping[str, float], speeds: Mapping[str, Speed], pat
             axes.xaxis.set_major_formatter(EngFormatter(sep=""))
             axes.xaxis.set_minor_formatter(EngFormatter(sep=""))
             axes.tick_params(axis="x", which="minor", labelsize=8)
+        save_figure(figure, path)
+
+
+def plot_violations(capacity: Capacity, path: Path) -> None:
+    """Draw the violations of every policy by load, with its interval, and the bound."""
+    bound, names = capacity.origin["bound"], [one.policy for one in capacity.by_load]
+    others = [name for name in names if name not in (KUBE_DEFAULT, TUNED)]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+        axes = figure.subplots()
+        for name in names:
+            rows = capacity.rows[name]
+            color, marker = _look(name, others) if name in others else (INK, "o")
+            style = ":" if name == KUBE_DEFAULT else "-"
+            means = [np.nan if row.mean is None else row.mean for row in rows]
+            lows, highs = ([getattr(r, f"ci95_{end}") for r in rows] for end in ("low", "high"))
+            axes.fill_between(capacity.shares, lows, highs, color=color, alpha=0.13, linewidth=0)
+            axes.plot(
+                capacity.shares, means, style, color=color, marker=marker, markersize=4, label=name
+            )
+        axes.axhline(bound, color=INK, linestyle="--", linewidth=1.2, label=f"bound {bound:g}")
+        axes.set_ylim(0.0, 4.0 * bound or 0.2)
+        axes.set_xlabel("offered load, share of the configured one")
+        axes.set_ylabel("finish violations (lower is better)")
+        axes.grid(color=_GRID)
+        axes.set_axisbelow(True)
+        figure.legend(frameon=False, loc="outside lower center", ncols=5)
         save_figure(figure, path)
 
 

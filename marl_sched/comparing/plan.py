@@ -1,16 +1,20 @@
 """What a comparison will do: its jobs, in order, and about how long they take."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from marl_sched.agents.tuned import tuned_path
 from marl_sched.comparing.estimates import Estimates
+from marl_sched.comparing.folder import RUNS_FOLDER
 from marl_sched.comparing.jobs import Evaluating, Job, Training
 from marl_sched.comparing.playing import Play, load_cached
-from marl_sched.comparing.study import Setting, Study, StudyPolicy
+from marl_sched.comparing.study import DEFAULT_STUDY, Setting, Study, StudyPolicy
 from marl_sched.config import Experiment
 from marl_sched.errors import ConfigError
+from marl_sched.run_folder import RunFolder
 from marl_sched.statistics import KUBE_DEFAULT, TUNED
 
 _VALIDATION = "validation"
@@ -28,6 +32,7 @@ class Plan:
         n_episodes: Test episodes; None: the configuration's.
         out: The folder of it all.
         tuned: Folder of the tuned weights; None: the default one.
+        study_file: Where the study stands, for messages.
     """
 
     config: Path
@@ -37,6 +42,7 @@ class Plan:
     n_episodes: int | None
     out: Path
     tuned: Path | None
+    study_file: Path = DEFAULT_STUDY
     _estimates: Estimates = field(default_factory=Estimates, init=False, repr=False)
 
     @cached_property
@@ -70,21 +76,20 @@ class Plan:
         """Check all that can be known before anything runs.
 
         Raises:
-            ConfigError: An override of the study does not fit, or zones and policies do not.
+            ConfigError: The configuration is not valid, an override of the study does not fit, or
+                zones and policies do not; the message names the study and its policy or setting.
             RunError: The folder holds runs of another configuration.
         """
+        _ = self.experiment
         for setting in self.study.settings:
-            experiment = self.setting_experiment(setting)
-            for zone in setting.takes:
-                if zone not in experiment.zone_names:
-                    raise ConfigError(
-                        f"settings {setting.name}: takes.{zone}, expected names out of "
-                        f"{', '.join(experiment.zone_names)}"
-                    )
+            with self._naming(f"settings {setting.name}"):
+                self._check_setting(setting)
         for policy in self.study.policies:
-            load_cached(str(self.config), self._agent_overrides(policy))
+            with self._naming(f"policies {policy.name}, set"):
+                self._training(policy, 1)
+            with self._naming(f"policies {policy.name}, evaluate"):
+                load_cached(str(self.config), (*self.overrides, *policy.set, *policy.evaluate))
         for training in self.trainings:
-            _ = training.experiment
             training.check()
 
     @cached_property
@@ -125,13 +130,25 @@ class Plan:
         evaluations = list(self.evaluations)
         return [*evaluations, *self.trainings, *self.yardsticks]
 
+    @contextmanager
+    def _naming(self, place: str) -> Iterator[None]:
+        """Say of a configuration's error which part of the study makes it."""
+        try:
+            yield
+        except ConfigError as error:
+            raise ConfigError(f"{self.study_file}: {place}: {error}") from None
+
+    def _check_setting(self, setting: Setting) -> None:
+        names = self.setting_experiment(setting).zone_names
+        for zone in setting.takes:
+            if zone not in names:
+                raise ConfigError(f"takes.{zone}, expected names out of {', '.join(names)}")
+        self._playing_s(self._order(setting, ""), is_rule=True)
+
     def _source(self, setting: Setting) -> tuple[str, tuple[str, ...]]:
         path = self.config if setting.config is None else self.config.parent / setting.config
         own = () if setting.config is not None else self.overrides
         return str(path), (*own, *setting.set)
-
-    def _agent_overrides(self, policy: StudyPolicy) -> tuple[str, ...]:
-        return (*self.overrides, *policy.set, *policy.evaluate)
 
     def _training(self, policy: StudyPolicy, seed: int) -> Training:
         name = f"{policy.name}-{seed}"
@@ -142,7 +159,7 @@ class Plan:
             config=str(self.config),
             overrides=overrides,
             tuned=self.tuned,
-            folder=self.out / "runs" / name,
+            folder=self.out / RUNS_FOLDER / name,
             log=self.out / "logs" / f"train-{name}.log",
             cost_s=self._estimates.training_s(load_cached(str(self.config), overrides)),
         )
@@ -154,12 +171,13 @@ class Plan:
 
     def _of_run(self, setting: Setting, policy: StudyPolicy, seed: int) -> Evaluating:
         name = f"{policy.name}-{seed}"
+        run = self.out / RUNS_FOLDER / name
         order = replace(
             self._order(setting, name),
-            run=str(self.out / "runs" / name),
+            run=str(run),
             takes=dict(setting.takes),
-            agent_config=str(self.config) if policy.evaluate else "",
-            agent=self._agent_overrides(policy) if policy.evaluate else (),
+            agent_config=str(RunFolder(run).config_path) if policy.evaluate else "",
+            agent=tuple(policy.evaluate),
         )
         log = self._log(setting, name)
         cost = self._playing_s(order, is_rule=False)
@@ -189,4 +207,4 @@ class Plan:
         return self._estimates.playing_s(order.experiment, order.n_episodes, is_rule)
 
     def _log(self, setting: Setting, name: str) -> Path:
-        return self.out / "logs" / f"evaluate-{setting.name}-{name}.log"
+        return self.out / "logs" / f"evaluate-{setting.name}" / f"{name}.log"

@@ -50,7 +50,8 @@ class Play:
         tuned: Folder of the tuned weights; empty: the default one.
         run: Folder of the training run; empty: a rule.
         takes: Zone -> the zone whose policy decides there; others: their own.
-        agent_config: Configuration whose `agent` decides; empty: what the policy's file says.
+        agent_config: Configuration whose `agent` decides, as a rule the run's own, in which what
+            training found out is written; empty: what the policy's file says.
         agent: Overrides of that configuration.
         split: Split of the episodes.
     """

@@ -14,9 +14,10 @@ from typing import Any
 from marl_sched.agents.heuristics import RULES
 from marl_sched.comparing.curves import Curves, Point
 from marl_sched.comparing.drawing import plot_curves, plot_speed
+from marl_sched.comparing.folder import STUDY_FILE
 from marl_sched.comparing.merging import CREATION_FAILURES, Compared, Speed
 from marl_sched.comparing.study import Study, dump_study, load_study
-from marl_sched.comparing.tables import METRICS
+from marl_sched.comparing.tables import shown_metrics
 from marl_sched.config import Experiment, dump_config
 from marl_sched.errors import RunError
 from marl_sched.evaluation import Evaluation, load_evaluation
@@ -24,7 +25,7 @@ from marl_sched.files import write_atomically
 from marl_sched.report import objective_parts
 from marl_sched.statistics import KUBE_DEFAULT, TUNED, Ratio
 
-COMPARISON_FILE, STUDY_FILE, CONFIG_FILE = "comparison.json", "study.yaml", "config.yaml"
+COMPARISON_FILE, CONFIG_FILE = "comparison.json", "config.yaml"
 ABOUT_FILE = "about.md"
 CURVES_PLOT, SPEED_PLOT = "convergence.png", "speed.png"
 
@@ -40,9 +41,14 @@ def save(compared: Compared, study: Study, experiment: Experiment, folder: Path)
         "curves": compared.curves.as_json(),
     }
     _write(folder / COMPARISON_FILE, json.dumps(content, allow_nan=False) + "\n")
-    _write(folder / STUDY_FILE, dump_study(study))
+    save_study(study, folder)
     _write(folder / CONFIG_FILE, dump_config(experiment))
     list(draw(compared, folder))
+
+
+def save_study(study: Study, folder: Path) -> None:
+    """Write what is compared; from then on the folder is that of a comparison."""
+    _write(folder / STUDY_FILE, dump_study(study))
 
 
 def load(folder: Path) -> tuple[Compared, Study]:
@@ -107,7 +113,7 @@ def save_record(
 
 
 def _reduced(evaluation: Evaluation, experiment: Experiment, ours: list[str]) -> Evaluation:
-    kept = {*METRICS, "objective", CREATION_FAILURES, "unfinished_rate"}
+    kept = {*shown_metrics(evaluation), "objective", CREATION_FAILURES, "unfinished_rate"}
     kept |= {part.metric for part in objective_parts(experiment)}
 
     def is_kept(ratio: Ratio) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from marl_sched.comparing.grid import grid_tables
 from marl_sched.comparing.merging import Compared
 from marl_sched.comparing.record import CURVES_PLOT, SPEED_PLOT
 from marl_sched.comparing.study import Study
@@ -15,6 +16,7 @@ from marl_sched.comparing.tables import (
     objective_table,
     rival_table,
     seeds_table,
+    settings_table,
     speed_table,
 )
 from marl_sched.comparing.verdicts import checks, load_bars
@@ -61,13 +63,19 @@ def sections(
         command: The command that made it; empty: it stands elsewhere.
     """
     evaluations = compared.evaluations
-    bars = check_table(checks(evaluations, study.our_names, load_bars()))
+    bars = load_bars()
+    reached = check_table(checks(evaluations, study.our_names, bars))
+    if len(evaluations) > 1:
+        yield f"{heading} Objective by setting\n\n{settings_table(evaluations)}"
     for number, (name, evaluation) in enumerate(evaluations.items()):
         where = f" ({name})" if len(evaluations) > 1 else ""
         yield (f"In the setting **{name}**: " if where else "") + headline(evaluation)
-        if number == 0 and bars:
-            yield f"{heading} Bars\n\n{bars}"
+        if number == 0 and reached:
+            yield f"{heading} Bars\n\n{reached}"
         yield from _tables(evaluation, study, f"{heading} ", where)
+        for policy in study.our_names:
+            if grid := grid_tables(evaluation, policy, bars.best_or_tied.against):
+                yield f"{heading} {policy}: creation, imbalance, completion{where}\n\n{grid}"
     first = next(iter(evaluations.values()))
     if any(run for runs in compared.curves.runs.values() for run in runs):
         yield (
@@ -82,7 +90,26 @@ def sections(
         "Measured while jobs ran side by side, one thread each; of a training all rounds and "
         "validations count.\n"
     )
-    yield f"{heading} How it was made\n\n{origin_lines(first, command)}"
+    made = origin_lines(first, command) + _study_lines(compared, study)
+    yield f"{heading} How it was made\n\n{made}"
+
+
+def _study_lines(compared: Compared, study: Study) -> str:
+    """Say what policies and settings are, beside the configuration."""
+    lines = [f"policy {policy.name}: {_code(policy.what)}" for policy in study.policies]
+    for setting in study.settings:
+        evaluation = compared.evaluations.get(setting.name)
+        if evaluation is not None and len(compared.evaluations) > 1:
+            origin = evaluation.origin
+            lines.append(
+                f"setting {setting.name}: {_code(setting.what)}; {origin['experiment']}, hash "
+                f"{origin['config_hash']}, {origin['n_episodes']} episodes"
+            )
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def _code(what: str) -> str:
+    return what if "=" not in what else f"`{what}`"
 
 
 def _tables(evaluation: Evaluation, study: Study, heading: str, where: str) -> Iterator[str]:

@@ -9,6 +9,7 @@ settings:                     # every policy and rule meets the test episodes of
   - {name: busier, set: [workload.load=0.9]}
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Self
@@ -17,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from marl_sched.agents.heuristics import FIXED_RULES, RULES
+from marl_sched.comparing.folder import RUNS_FOLDER
 from marl_sched.config.base import WHOLE_FILE, Model, Name
 from marl_sched.config.loading import one_line, read_mapping
 from marl_sched.config.messages import problems
@@ -28,6 +30,11 @@ DEFAULT_STUDY = STUDIES / "algorithms.yaml"
 ALL_RULES = "rules"
 """Stands for all fixed rules."""
 _AGENT = "agent."
+_AS_IT_IS = "the configuration as it is"
+_NO_SETTINGS = (RUNS_FOLDER, "values", "logs")
+"""Folders of a comparison beside those of its settings."""
+_NO_SUFFIX = re.compile(r"\.(json|md|npz|png|yaml)$")
+"""Files of a comparison beside the folders of its settings."""
 
 
 class StudyPolicy(Model):
@@ -40,6 +47,12 @@ class StudyPolicy(Model):
     evaluate: list[str] = Field(default=[])
     """Overrides of `agent` that it decides with when it is evaluated, as in
     agent.cvar_alpha=0.25; what it meets is said by `settings`."""
+
+    @property
+    def what(self) -> str:
+        """How it differs from the configuration, in a line."""
+        evaluated = [f"(evaluated with {text})" for text in self.evaluate]
+        return " ".join([*self.set, *evaluated]) or _AS_IT_IS
 
 
 class Setting(Model):
@@ -54,6 +67,11 @@ class Setting(Model):
     takes: dict[str, str] = Field(default={})
     """Zone -> the zone whose policy decides there, where zones have policies of their own and one
     was not there when they were trained; default: each its own."""
+
+    @property
+    def what(self) -> str:
+        """How it differs from the configuration, in a line."""
+        return " ".join([*([self.config] if self.config else []), *self.set]) or _AS_IT_IS
 
 
 class Study(Model):
@@ -125,6 +143,11 @@ class Study(Model):
         for index, setting in enumerate(self.settings):
             if setting.name in names[:index]:
                 yield f"settings[{index}].name = {setting.name}, expected every name once"
+            if setting.name in _NO_SETTINGS or _NO_SUFFIX.search(setting.name):
+                yield (
+                    f"settings[{index}].name = {setting.name}, expected the name of a folder "
+                    f"beside {', '.join(_NO_SETTINGS)} and the files of a comparison"
+                )
             yield from _seeds(f"settings[{index}].set", setting.set)
 
     def _policy_problems(self) -> Iterator[str]:
@@ -145,6 +168,13 @@ class Study(Model):
                 yield f"ours[{index}] = {name}, expected names out of {allowed}"
 
 
+def study_path(path: Path | None = None) -> Path:
+    """Return the file of a study: a path, the name of one of ours, or without it the default."""
+    ours = DEFAULT_STUDY if path is None else STUDIES / f"{path}.yaml"
+    is_given = path is not None and (path.is_file() or not ours.exists())
+    return path if path is not None and is_given else ours
+
+
 def load_study(path: Path | None = None) -> Study:
     """Read a study; without a file, that of all learning algorithms.
 
@@ -155,10 +185,7 @@ def load_study(path: Path | None = None) -> Study:
         ConfigError: It cannot be read, or a key or value is not valid; the message names file, key,
             value and what is allowed.
     """
-    path = DEFAULT_STUDY if path is None else path
-    ours = STUDIES / f"{path}.yaml"
-    if not path.is_file() and ours.exists():
-        path = ours
+    path = study_path(path)
     try:
         return Study.model_validate(read_mapping(path))
     except ValidationError as error:

@@ -9,7 +9,7 @@ from marl_sched.comparing.merging import CREATION_FAILURES, Speed
 from marl_sched.comparing.verdicts import TIE_HALF_WIDTH, Check, verdict
 from marl_sched.evaluation import Evaluation
 from marl_sched.report_tables import markdown_table, ratio_cells, show_interval, show_number
-from marl_sched.statistics import BEST_FIXED, KUBE_DEFAULT, TUNED
+from marl_sched.statistics import BEST_FIXED, KUBE_DEFAULT, TUNED, Row
 
 METRICS = (
     "late_start_rate",
@@ -23,8 +23,17 @@ METRICS = (
     "offload_rate",
     "cost",
 )
+_IMBALANCE = "imbalance_"
 _DIGITS = {"creation_success_rate": 5}
 _RULE_BASELINES = (KUBE_DEFAULT, BEST_FIXED, TUNED)
+
+
+def shown_metrics(evaluation: Evaluation) -> list[str]:
+    """Return the metrics of the tables, the imbalance of every resource among them."""
+    found = dict.fromkeys(row.metric for row in evaluation.rows)
+    more = [name for name in found if name.startswith(_IMBALANCE) and name not in METRICS]
+    after = METRICS.index("imbalance_memory") + 1
+    return [*METRICS[:after], *more, *METRICS[after:]]
 
 
 def learned_names(evaluation: Evaluation) -> list[str]:
@@ -48,7 +57,7 @@ def objective_table(evaluation: Evaluation) -> str:
         is_learned = name not in RULES
         lines.append(
             [
-                _bold(name),
+                bold(name),
                 show_number(row.mean),
                 show_interval(row.ci95_low, row.ci95_high),
                 str(len(seeds)) if is_learned else "",
@@ -59,14 +68,36 @@ def objective_table(evaluation: Evaluation) -> str:
     return markdown_table(header, lines)
 
 
+def settings_table(evaluations: Mapping[str, Evaluation]) -> str:
+    """Return a line a policy with its objective in every setting, the best of the first first."""
+    first = next(iter(evaluations.values()))
+    rows = {
+        (name, row.policy): row
+        for name, evaluation in evaluations.items()
+        for row in evaluation.rows
+        if row.metric == "objective"
+    }
+    lines = [
+        [
+            bold(policy),
+            *(
+                mean_cell(rows[name, policy]) if (name, policy) in rows else "missing"
+                for name in evaluations
+            ),
+        ]
+        for policy in by_objective(first)
+    ]
+    return markdown_table(["objective", *evaluations], lines)
+
+
 def metric_table(evaluation: Evaluation) -> str:
     """Return a line a policy with the metrics beside the objective, best objective first."""
     means = {(row.policy, row.metric): row.mean for row in evaluation.rows}
-    metrics = [name for name in METRICS if any(key[1] == name for key in means)]
+    metrics = [name for name in shown_metrics(evaluation) if any(k[1] == name for k in means)]
     lines = []
     for name in by_objective(evaluation):
         cells = [_cell(metric, means.get((name, metric))) for metric in metrics]
-        lines.append([_bold(name), *cells])
+        lines.append([bold(name), *cells])
     return markdown_table(["policy", *metrics], lines)
 
 
@@ -92,7 +123,7 @@ def duel_table(evaluation: Evaluation, policy: str) -> str:
     ratios = {(r.metric, r.baseline): r for r in evaluation.ratios if r.policy == policy}
     baselines = list(dict.fromkeys(baseline for _, baseline in ratios))
     lines = []
-    for metric in ("objective", *METRICS, CREATION_FAILURES):
+    for metric in ("objective", *shown_metrics(evaluation), CREATION_FAILURES):
         found = [ratios.get((metric, baseline)) for baseline in baselines]
         if any(ratio is not None and ratio.ratio is not None for ratio in found):
             cells = ["" if r is None else f"{ratio_cells(r)[0]} {verdict(r)}" for r in found]
@@ -102,6 +133,16 @@ def duel_table(evaluation: Evaluation, policy: str) -> str:
     best = evaluation.origin["best_fixed"]
     titles = [f"{BEST_FIXED} ({best})" if name == BEST_FIXED else name for name in baselines]
     return markdown_table([f"{policy} over", *titles], lines)
+
+
+def mean_cell(row: Row) -> str:
+    """Return a mean with its interval, in as many digits as the metric needs."""
+    digits = _DIGITS.get(row.metric)
+    if digits is None:
+        return f"{show_number(row.mean)} {show_interval(row.ci95_low, row.ci95_high)}"
+    values = [row.mean, row.ci95_low, row.ci95_high]
+    mean, low, high = ("n/a" if v is None else f"{v:.{digits}f}" for v in values)
+    return f"{mean} [{low}, {high}]"
 
 
 def seeds_table(evaluation: Evaluation) -> str:
@@ -127,7 +168,7 @@ def speed_table(speeds: Mapping[str, Speed], order: Iterable[str]) -> str:
     """Return what policies cost beside their quality."""
     lines = [
         [
-            _bold(name),
+            bold(name),
             show_number(speed.decision_us),
             _thousands(speed.played_per_s),
             _thousands(speed.trained_per_s),
@@ -161,7 +202,8 @@ def check_table(checks: Iterable[Check]) -> str:
     return markdown_table(["measure", "must", "aim", "measured", "verdict"], lines)
 
 
-def _bold(name: str) -> str:
+def bold(name: str) -> str:
+    """Return a policy's name as tables show it: learned ones stand out."""
     return name if name in RULES else f"**{name}**"
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from marl_sched.agents.heuristics import RULES
+from marl_sched.comparing.capacity import LARGEST_LOAD, Capacity, LoadRatio
 from marl_sched.config.base import Model, Positive, PositiveInt
 from marl_sched.config.loading import read_mapping
 from marl_sched.config.messages import problems
@@ -41,6 +43,21 @@ class Bar(Model):
     """The interval must exclude 1."""
 
 
+class LoadBar(Model):
+    """One ratio of largest loads that the project wants to reach; more is better."""
+
+    config: str
+    """Name of the experiment."""
+    bound: Positive
+    """Largest rate of violations that a load may have."""
+    against: str
+    """Baseline."""
+    must: Positive
+    """Ratio that must be exceeded."""
+    aim: Positive
+    """Ratio that is hoped for."""
+
+
 class BestOrTied(Model):
     """Metrics in which no rival may be better."""
 
@@ -61,6 +78,8 @@ class Bars(Model):
     """Fewest test episodes that a claim needs."""
     bars: list[Bar]
     """Single ratios."""
+    largest_loads: list[LoadBar]
+    """Ratios of largest loads."""
     best_or_tied: BestOrTied
     """Ratios to many rivals."""
 
@@ -132,6 +151,39 @@ def checks(
                 yield _best_or_tied(ratio, _weakness(evaluation, first, bars))
 
 
+def load_checks(capacity: Capacity, bars: Bars) -> Iterator[Check]:
+    """Yield every bar that these largest loads say something about, for each learned policy."""
+    n_seeds = {one.policy: one.n_training_seeds for one in capacity.loads}
+    for bar in bars.largest_loads:
+        origin = capacity.origin
+        if (origin["experiment"], origin["bound"]) != (bar.config, bar.bound):
+            continue
+        for one in capacity.ratios:
+            if one.policy not in RULES and one.baseline == bar.against:
+                note = _lacks(bars, n_seeds[one.policy], origin["n_episodes"])
+                yield _load_check(bar, one, note)
+
+
+def _load_check(bar: LoadBar, one: LoadRatio, note: str) -> Check:
+    found = one.found
+    is_above = found.ci95_low is not None and found.ci95_low > bar.must
+    return Check(
+        measure=f"{LARGEST_LOAD} of {one.policy} vs {one.baseline}",
+        must=f"> {bar.must:g}, the interval too",
+        aim=f"{bar.aim:g}",
+        ratio=Ratio(
+            one.policy,
+            one.baseline,
+            LARGEST_LOAD,
+            *(found.value, found.ci95_low, found.ci95_high),
+            *(None, None, None),
+        ),
+        is_reached=is_above and not note,
+        is_aim_reached=is_above and found.value is not None and found.value >= bar.aim,
+        note=note,
+    )
+
+
 def _found(
     evaluation: Evaluation, policy: str, metric: str, against: Iterable[str]
 ) -> Iterator[Ratio]:
@@ -177,6 +229,10 @@ def _measure(ratio: Ratio, setting: str) -> str:
 def _weakness(evaluation: Evaluation, policy: str, bars: Bars) -> str:
     """Say what a claim about a policy lacks."""
     n_seeds, n_episodes = evaluation.metrics[policy]["objective"].shape
+    return _lacks(bars, n_seeds, n_episodes)
+
+
+def _lacks(bars: Bars, n_seeds: int, n_episodes: int) -> str:
     lacks = []
     if n_seeds < bars.min_training_seeds:
         lacks.append(f"{n_seeds} of {bars.min_training_seeds} training seeds")

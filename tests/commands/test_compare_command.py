@@ -50,6 +50,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(dump_config(experiment))
     (tmp_path / "study.yaml").write_text(STUDY)
+    (tmp_path / "tuned").mkdir()
+    weights = {"machine.speed": 1.0, "peer.is_peer": -2.0}
+    (tmp_path / "tuned/tiny.json").write_text(json.dumps({"weights": weights}))
     return tmp_path
 
 
@@ -178,11 +181,41 @@ def test_dry_run_prints_the_plan_and_writes_nothing(folder: Path, capsys: Captur
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        (
+            "policies: [{name: a, set: [agent.hiden=3]}]",
+            "study.yaml: policies a, set: tiny.yaml with --set agent.hiden=3: agent.hiden = 3 is "
+            "not a known key, expected one of",
+        ),
+        (
+            "policies: [{name: a}, {name: b, evaluate: [agent.cvar_alpha=2]}]",
+            "study.yaml: policies b, evaluate: tiny.yaml with --set agent.cvar_alpha=2",
+        ),
+        (
+            "policies: [{name: a}]\nsettings: [{name: own}, {name: s, set: [workload.laod=1]}]",
+            "study.yaml: settings s: tiny.yaml with --set workload.laod=1",
+        ),
+        (
+            "policies: [{name: a}]\nsettings: [{name: s, config: other.yaml}]",
+            "study.yaml: settings s: other.yaml: ",
+        ),
+        (
+            "policies: [{name: a}]\nsettings: [{name: s, takes: {zone_9: a}}]",
+            "study.yaml: settings s: takes.zone_9, expected names out of a, b",
+        ),
+    ],
+)
 def test_bad_override_of_a_study_is_named_before_anything_runs(
-    folder: Path, capsys: Capture
+    study: str, said: str, folder: Path, capsys: Capture
 ) -> None:
-    (folder / "study.yaml").write_text("policies: [{name: a, set: [agent.hiden=3]}]\n")
+    (folder / "study.yaml").write_text(study)
     assert run(arguments("out")) == 2
-    said = capsys.readouterr().err
-    assert "agent.hiden = 3 is not a known key, expected one of" in said
+    assert f"error: {said}" in capsys.readouterr().err
     assert not (folder / "out").exists()
+
+
+def test_error_of_the_configuration_itself_is_not_the_studys(folder: Path, capsys: Capture) -> None:
+    assert run(arguments("out", "--set", "agent.hiden=3")) == 2
+    assert "error: tiny.yaml with --set agent.hiden=3: " in capsys.readouterr().err

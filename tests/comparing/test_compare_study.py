@@ -64,6 +64,14 @@ def test_only_leaves_the_named_policies_and_rules() -> None:
             "policies: [{name: a}]\nsettings: [{name: x}, {name: x}]\n",
             "settings[1].name = x, expected every name once",
         ),
+        *(
+            (
+                f"policies: [{{name: a}}]\nsettings: [{{name: own}}, {{name: {name}}}]\n",
+                f"settings[1].name = {name}, expected the name of a folder beside runs, values, "
+                "logs and the files of a comparison",
+            )
+            for name in ("runs", "values", "logs", "report.md", "evaluation.json")
+        ),
         ("- a\n", "expected a mapping of keys"),
     ],
 )

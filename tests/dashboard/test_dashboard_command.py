@@ -55,6 +55,15 @@ def test_a_run_that_does_not_exist_is_named_with_what_to_do(
     assert "--wait" in error
 
 
+@pytest.mark.parametrize("wait", [[], ["--wait"]])
+def test_a_comparison_is_told_from_a_run(wait: list[str], tmp_path: Path, capsys: Capture) -> None:
+    (tmp_path / "study.yaml").touch()
+    (tmp_path / "config.yaml").touch()
+    error = refusal(capsys, str(tmp_path), *wait)
+    assert "a comparison of many runs (see " in error
+    assert f"expected one of those in {tmp_path / 'runs'}" in error
+
+
 def test_a_folder_without_a_run_is_named(tmp_path: Path, capsys: Capture) -> None:
     assert "no run in it (no config.yaml)" in refusal(capsys, str(tmp_path))
 
