@@ -85,7 +85,7 @@ def test_one_evaluation_adds_up_and_plays_nothing(
 def test_what_cannot_be_refined_is_named(
     experiment: Experiment, runs: list[Path], tmp_path: Path
 ) -> None:
-    with pytest.raises(CheckpointError, match=r"nowhere.*best\.npz: no such file; expected a valid"):
+    with pytest.raises(CheckpointError, match=r"nowhere.*best\.npz: no such file; expected a"):
         refine(experiment, [tmp_path / "nowhere"], tmp_path / "out", 4)
     plain = _run(tmp_path / "plain", experiment, 3, prior="none")
     with pytest.raises(CheckpointError, match=r"best\.npz: prior = none, expected a policy"):
