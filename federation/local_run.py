@@ -29,7 +29,8 @@ from marl_sched.files import alone_in
 from marl_sched.run_folder import Checkpoint, RunFolder
 from zones import state
 from zones.records import Invitation, Weights
-from zones.worker import Tick, ZoneWorker, first_weights, make_learned_policy, score_validation
+from zones.figures import Tick
+from zones.worker import ZoneWorker, first_weights, make_learned_policy, score_validation
 
 _logger = logging.getLogger(__name__)
 

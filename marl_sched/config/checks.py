@@ -36,6 +36,7 @@ def problems(experiment: "Experiment") -> Iterator[str]:
     else:
         yield from _drawn_problems(experiment, experiment.workload)
     yield from _resource_name_problems(experiment)
+    yield from _reward_problems(experiment)
     yield from _strategy_problems(experiment)
     yield from _teacher_problems(experiment)
     if experiment.federation.quorum > len(experiment.zones):
@@ -75,6 +76,31 @@ def _strategy_problems(experiment: "Experiment") -> Iterator[str]:
         yield (
             "federation.strategy = fedprox, expected another one with agent.personal_head: there "
             "are no common weights of the head to stay near to"
+        )
+
+
+def _reward_problems(experiment: "Experiment") -> Iterator[str]:
+    """Yield weights of resources that say nothing, or two things at once."""
+    reward = experiment.reward
+    counted = experiment.resources
+    if reward.name == "outcome":
+        counted = [r for r in counted if r in experiment.objective.imbalance_resources]
+    if counted and not any(reward.resource_weights.get(name, 1.0) for name in counted):
+        yield (
+            f"reward.resource_weights = {show_value(reward.resource_weights)}, expected a weight "
+            f"above 0 of one of {', '.join(counted)}"
+        )
+    if reward.resource_weighting == "fixed":
+        return
+    if reward.name != "outcome":
+        yield (
+            f"reward.resource_weighting = {reward.resource_weighting}, expected fixed with "
+            f"reward.name = {reward.name}"
+        )
+    elif reward.resource_weights:
+        yield (
+            f"reward.resource_weights = {show_value(reward.resource_weights)}, expected none with "
+            f"reward.resource_weighting = {reward.resource_weighting}"
         )
 
 

@@ -64,7 +64,11 @@ class Reward(Model):
     delta: NonNegative = 0.1
     """composite: weight of moving work between zones."""
     resource_weights: dict[str, NonNegative] = Field(default={})
-    """composite: weight of each resource's utilization; default: equal."""
+    """composite: weight of each resource's utilization. outcome: of each resource's part of the
+    imbalance. Only their ratios count; a resource that is not named has 1; default: equal."""
+    resource_weighting: Literal["fixed", "adaptive", "adaptive-inverse"] = "fixed"
+    """outcome: fixed: resource_weights. adaptive: in proportion to each resource's running standard
+    deviation between the zone's machines; adaptive-inverse: to its inverse (policies.md)."""
 
 
 AGENT_WITH_PRIOR = {"epsilon": 0.08, "final_epsilon": 0.08, "n_step": 4, "discount": 0.5}
