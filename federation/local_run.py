@@ -2,18 +2,20 @@
 
 main thread      ServerApp over a LocalGrid
 thread a zone    ClientApp, ZoneWorker  <-- LocalExchange -->  the other zones' threads
+
+With one learner for all zones the first zone's thread has the CentralWorker, the others wait.
 """
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from flwr.app import Context, RecordDict
 
-from federation.client_app import make_client_app
+from federation.client_app import Worker, make_client_app
 from federation.live_views import LiveFolder
 from federation.local_grid import RUN_ID, SERVER_NODE_ID, LocalGrid
 from federation.round_driver import ExchangeControl, Limits, Stopped
@@ -24,12 +26,15 @@ from federation.weights import select, shared_names
 from marl_sched.agents.policies import save_policy
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.config import Experiment
+from marl_sched.config.learning import CENTRAL
 from marl_sched.distillation.start import taught
 from marl_sched.files import alone_in
 from marl_sched.run_folder import Checkpoint, RunFolder
 from zones import state
-from zones.records import Invitation, Weights
+from zones.central_seats import CentralSeat, SharedWork
+from zones.central_worker import CentralWorker
 from zones.figures import Tick
+from zones.records import Invitation, Weights
 from zones.worker import ZoneWorker, first_weights, make_learned_policy, score_validation
 
 _logger = logging.getLogger(__name__)
@@ -105,10 +110,15 @@ def train(
 
 def _run(session: Session, exchange: LocalExchange, tick: Tick | None) -> None:
     """Run server and zones to the end of the session, or until it is stopped."""
+    is_central = session.experiment.federation.strategy == CENTRAL
+    make: Callable[[Session, LocalExchange, Tick | None], Sequence[Worker]]
+    make = _seats if is_central else _workers
+    # The zones share one disk: what one of them cannot write, none can. One learner's failure is
+    # the failure of all.
+    fatal: tuple[type[Exception], ...] = (Exception,) if is_central else (OSError,)
     apps = {
-        # The zones share one disk: what one of them cannot write, none can.
-        SERVER_NODE_ID + number: make_client_app(worker, fatal=(OSError,))
-        for number, worker in enumerate(_workers(session, exchange, tick), 1)
+        SERVER_NODE_ID + number: make_client_app(worker, fatal=fatal)
+        for number, worker in enumerate(make(session, exchange, tick), 1)
     }
     with LocalGrid(apps) as grid:
         try:
@@ -156,7 +166,8 @@ def _require_states(session: Session) -> None:
     """Check that the zones can go on from where the run does."""
     checkpoint = session.checkpoint
     if not checkpoint.is_finished:
-        for zone in checkpoint.members:
+        is_central = session.experiment.federation.strategy == CENTRAL
+        for zone in checkpoint.members[:1] if is_central else checkpoint.members:
             state.require_state(session.folder.zone_path(zone), checkpoint.round_number)
 
 
@@ -175,6 +186,21 @@ def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> li
         )
         for name in names
     ]
+
+
+def _seats(session: Session, exchange: LocalExchange, tick: Tick | None) -> list[CentralSeat]:
+    """Create the worker of all zones; its states lie with the first of them by name."""
+    experiment = session.experiment
+    names = sorted(experiment.zone_names)
+    worker = CentralWorker(
+        experiment,
+        exchange,
+        session.folder.zone_path(names[0]),
+        tick,
+        LiveFolder(session.folder.path).write,
+    )
+    shared = SharedWork(worker, experiment.federation.deadline_s)
+    return [CentralSeat(name, shared) for name in names]
 
 
 def _publish(experiment: Experiment, path: Path, ema: Weights) -> None:

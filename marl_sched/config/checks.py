@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from marl_sched.config.cluster import MachineGroup, Zone
+from marl_sched.config.learning import CENTRAL
 from marl_sched.config.workload import DrawnWorkload, SyntheticWorkload, TaskType
 from marl_sched.config.yaml_text import show_value
 
@@ -71,6 +72,11 @@ def _strategy_problems(experiment: "Experiment") -> Iterator[str]:
         yield (
             f"federation.strategy = {federation.strategy}, expected at least {needed} zones for "
             f"it{given}, there are {n_zones}"
+        )
+    if federation.strategy == CENTRAL and experiment.agent.personal_head:
+        yield (
+            "federation.strategy = centralised, expected another one with agent.personal_head: "
+            "one learner has one head"
         )
     if federation.strategy == "fedprox" and experiment.agent.personal_head:
         yield (

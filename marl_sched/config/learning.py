@@ -179,6 +179,10 @@ class Training(Model):
     """Rounds between two validations; the last round is always validated."""
 
 
+CENTRAL = "centralised"
+"""The strategy that is none: one learner for all zones."""
+
+
 class Federation(Model):
     """How the zones' weights become one policy."""
 
@@ -193,8 +197,10 @@ class Federation(Model):
         "multikrum",
         "bulyan",
         "none",
+        "centralised",
     ] = "fedavg"
-    """fedavg: weights averaged by decision count. none: zones learn alone. Others: policies.md."""
+    """fedavg: weights averaged by decision count. none: zones learn alone. centralised: one learner
+    on all zones' decisions, `train` only. Others: policies.md."""
     server_learning_rate: Positive | None = None
     """fedavgm, fedadam: step of the coordinator; null: 1.0 for fedavgm, 0.01 for fedadam."""
     server_momentum: float = Field(default=0.9, ge=0, lt=1)

@@ -42,9 +42,7 @@ RATE_EPISODES = 4
 """Tune episodes that the rate of instances is measured on, where none is configured."""
 
 
-def make_reward(
-    experiment: Experiment, zone: Zone, weighting: ResourceWeighting
-) -> RewardFunction:
+def make_reward(experiment: Experiment, zone: Zone, weighting: ResourceWeighting) -> RewardFunction:
     """Return the configured reward of a zone as a function of facts (K, F) to rewards (K,).
 
     Args:

@@ -63,9 +63,7 @@ def test_running_variance_is_a_mean_at_first_and_forgets_later() -> None:
 
 
 def test_replicas_count_alike() -> None:
-    both = np.concatenate(
-        [moments(CPU, CPU, n_replicas=1), moments(CPU, [0.3, 0.3], n_replicas=1)]
-    )
+    both = np.concatenate([moments(CPU, CPU, n_replicas=1), moments(CPU, [0.3, 0.3], n_replicas=1)])
     weighting = weighting_of("adaptive")
     weighting.observe(both)
     assert weighting.state()["variance"] == pytest.approx([0.04, 0.02])

@@ -113,7 +113,9 @@ ADAPTIVE = "reward.resource_weighting=adaptive"
 def test_running_resource_weights_change_the_reward_and_are_reported() -> None:
     plain = next(rounds(worker_of(experiment_of()), 1))
     one, two = rounds(worker_of(experiment_of(ADAPTIVE)), 1, 2)
-    weights = [(r.metrics["reward_weight_cpu"], r.metrics["reward_weight_memory"]) for r in (one, two)]
+    weights = [
+        (r.metrics["reward_weight_cpu"], r.metrics["reward_weight_memory"]) for r in (one, two)
+    ]
     assert all(cpu + memory == pytest.approx(2.0) for cpu, memory in weights)
     assert weights[0] != weights[1]
     assert weights[0][0] != 1.0
@@ -156,7 +158,9 @@ def test_worker_that_starts_anew_goes_on_with_its_running_resource_weights(tmp_p
 
 def test_state_without_running_resource_weights_is_refused(tmp_path: Path) -> None:
     worker_of(experiment_of()).save_state(tmp_path / "state.npz")
-    with pytest.raises(CheckpointError, match=r"state\.npz: running variance of the resources: None"):
+    with pytest.raises(
+        CheckpointError, match=r"state\.npz: running variance of the resources: None"
+    ):
         worker_of(experiment_of(ADAPTIVE)).load_state(tmp_path / "state.npz")
 
 
