@@ -27,6 +27,7 @@ from marl_sched.config.streams import named_stream
 from marl_sched.envs.resource_weighting import ResourceWeighting
 from marl_sched.envs.zone_env import ZoneEnv
 from marl_sched.observation import Observation, Settlements
+from marl_sched.starting import start_weights
 from zones.camera import Camera, Show
 from zones.clock import Clock
 from zones.figures import Act, Tick, taken, validation_sums, zone_metrics
@@ -87,6 +88,7 @@ class CentralWorker:
         self._experiment = experiment
         self._exchange = TimedExchange(exchange)
         self._tick = tick
+        self._state_dir = state_dir
         self._cameras = {
             name: Camera(experiment, name, _shown_as(name, show)) for name in self.zone_names
         }
@@ -165,7 +167,7 @@ class CentralWorker:
             central_agent(experiment.agent, n_zones),
             n_zones * experiment.training.replicas,
             self._n_candidates,
-            first_weights(experiment),
+            start_weights(self._state_dir, experiment, first_weights(experiment)),
             named_stream(experiment.seed, "exploration"),
         )
 

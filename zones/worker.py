@@ -21,6 +21,7 @@ from marl_sched.config.streams import named_stream
 from marl_sched.envs.resource_weighting import ResourceWeighting
 from marl_sched.envs.zone_env import ZoneEnv
 from marl_sched.observation import Layout, Observation
+from marl_sched.starting import start_weights
 from zones import state
 from zones.camera import Camera, Show
 from zones.clock import Clock
@@ -80,9 +81,10 @@ class ZoneWorker:
             zone_name, self._new_learner, {zone_name: self._weighting}, state_dir
         )
 
-    def initial_weights(self) -> dict[str, NDArray[np.float32]]:
-        """Return the first weights, equal in all zones."""
-        return first_weights(self._experiment)
+    def initial_weights(self) -> Weights:
+        """Return the first weights: those of its folder, else drawn ones, equal in all zones."""
+        drawn = first_weights(self._experiment)
+        return start_weights(self._state_dir, self._experiment, drawn)
 
     def train_round(self, weights: NetworkPair, order: RoundOrder) -> RoundReport:
         """Train one round from the given weights, and score them first if the order says so.
