@@ -156,7 +156,7 @@ def test_bad_options_are_refused(
     code, text = said([*command, "--from", str(shared), "--takes", "north=east"], capsys)
     assert (code, "--takes north: expected a zone out of east, west" in text) == (2, True)
     code, text = said([*command, "--from", str(tmp_path / "none")], capsys)
-    assert code == 1
+    assert code == 2
     code, text = said([*command, "--from", str(apart)], capsys)
     assert (code, "expected none where zones begin with different policies" in text) == (2, True)
 

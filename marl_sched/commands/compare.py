@@ -31,7 +31,7 @@ from marl_sched.comparing.plan import Plan
 from marl_sched.comparing.record import save, save_record
 from marl_sched.comparing.report import write_report
 from marl_sched.comparing.runner import Failure, Runner, State
-from marl_sched.comparing.study import load_study
+from marl_sched.comparing.study import Setting, load_study
 from marl_sched.config import load_config
 from marl_sched.errors import RunError
 from marl_sched.files import alone_in
@@ -196,7 +196,7 @@ def _print_plan(plan: Plan, slots: int) -> None:
         n_episodes = plan.setting_experiment(setting).evaluation.episodes
         typer.echo(
             f"evaluated in {setting.name} ({what or 'the configuration as it is'}): {n_episodes} "
-            "test episodes"
+            f"{setting.split} episodes{_also(setting)}"
         )
     left = [job for job in plan.jobs if not job.is_done()]
     seconds, is_measured = left_s(plan.jobs)
@@ -206,6 +206,19 @@ def _print_plan(plan: Plan, slots: int) -> None:
         f"{_time(seconds / slots)} on {slots} cores ({source})"
     )
     typer.echo(f"would write {plan.out}")
+
+
+def _also(setting: Setting) -> str:
+    """Say what else is particular to a setting."""
+    counted = f", figures of {', '.join(setting.counts)}" if setting.counts else ""
+    if setting.adapt is None:
+        return counted
+    how = " ".join(setting.adapt.set) or "the configuration as it is"
+    zones = ", ".join(
+        f"{zone} from drawn weights" if zone in setting.adapt.fresh else zone
+        for zone in setting.adapt.zones
+    )
+    return f"{counted}, after training there ({how}): {zones}"
 
 
 def _without_missing_weights(plan: Plan) -> Plan:

@@ -1,16 +1,19 @@
 """What a comparison will do: its jobs, in order, and about how long they take."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from marl_sched.agents.tuned import tuned_path
+from marl_sched.comparing.adapting import Adapting
 from marl_sched.comparing.estimates import Estimates
 from marl_sched.comparing.jobs import Evaluating, Job, Training
 from marl_sched.comparing.playing import Play, load_cached
-from marl_sched.comparing.study import Setting, Study, StudyPolicy
+from marl_sched.comparing.study import Adapt, Setting, Study, StudyPolicy
 from marl_sched.config import Experiment
 from marl_sched.errors import ConfigError
+from marl_sched.starting import DRAWN
 from marl_sched.statistics import KUBE_DEFAULT, TUNED
 
 _VALIDATION = "validation"
@@ -75,17 +78,19 @@ class Plan:
         """
         for setting in self.study.settings:
             experiment = self.setting_experiment(setting)
-            for zone in setting.takes:
-                if zone not in experiment.zone_names:
-                    raise ConfigError(
-                        f"settings {setting.name}: takes.{zone}, expected names out of "
-                        f"{', '.join(experiment.zone_names)}"
-                    )
+            for key, zones in _named_zones(setting).items():
+                for zone in zones:
+                    if zone not in experiment.zone_names:
+                        raise ConfigError(
+                            f"settings {setting.name}: {key} names {zone}, expected names out of "
+                            f"{', '.join(experiment.zone_names)}"
+                        )
         for policy in self.study.policies:
             load_cached(str(self.config), self._agent_overrides(policy))
-        for training in self.trainings:
-            _ = training.experiment
-            training.check()
+        jobs: list[Training | Adapting] = [*self.trainings, *self.adaptations]
+        for job in jobs:
+            _ = job.experiment
+            job.check()
 
     @cached_property
     def trainings(self) -> list[Training]:
@@ -93,8 +98,19 @@ class Plan:
         return [self._training(p, seed) for seed in self.seeds for p in self.study.policies]
 
     @cached_property
+    def adaptations(self) -> list[Adapting]:
+        """All trainings that go on in a setting."""
+        return [
+            self._adapting(setting, setting.adapt, policy, seed)
+            for seed in self.seeds
+            for policy in self.study.policies
+            for setting in self.study.settings
+            if setting.adapt is not None
+        ]
+
+    @cached_property
     def evaluations(self) -> list[Evaluating]:
-        """All evaluations on the test split: rules first, they need no training."""
+        """All evaluations in settings: rules first, they need no training."""
         found = [
             self._of_rule(setting, rule)
             for setting in self.study.settings
@@ -123,7 +139,7 @@ class Plan:
     def jobs(self) -> list[Job]:
         """All jobs; what is cheap or was waited for comes first."""
         evaluations = list(self.evaluations)
-        return [*evaluations, *self.trainings, *self.yardsticks]
+        return [*evaluations, *self.adaptations, *self.trainings, *self.yardsticks]
 
     def _source(self, setting: Setting) -> tuple[str, tuple[str, ...]]:
         path = self.config if setting.config is None else self.config.parent / setting.config
@@ -147,6 +163,27 @@ class Plan:
             cost_s=self._estimates.training_s(load_cached(str(self.config), overrides)),
         )
 
+    def _adapting(self, setting: Setting, adapt: Adapt, policy: StudyPolicy, seed: int) -> Adapting:
+        name = f"{policy.name}-{seed}"
+        config, own = self._source(setting)
+        overrides = (*own, *policy.set, *adapt.set, f"seed={seed}")
+        training = Training(
+            policy=policy.name,
+            seed=seed,
+            config=config,
+            overrides=overrides,
+            tuned=self.tuned,
+            folder=self._adapted(setting, name),
+            log=self.out / "logs" / f"adapt-{setting.name}-{name}.log",
+            cost_s=self._estimates.training_s(load_cached(config, overrides)),
+        )
+        takes = setting.takes | dict.fromkeys(adapt.fresh, DRAWN)
+        return Adapting(setting.name, self._training(policy, seed), takes, training)
+
+    def _adapted(self, setting: Setting, name: str) -> Path:
+        """Return the folder of a policy's training in a setting."""
+        return self.out / "runs" / "adapted" / setting.name / name
+
     def _of_rule(self, setting: Setting, rule: str) -> Evaluating:
         order = replace(self._order(setting, rule), rule=rule, tuned=str(self.tuned or ""))
         cost = self._playing_s(order, is_rule=True)
@@ -161,9 +198,14 @@ class Plan:
             agent_config=str(self.config) if policy.evaluate else "",
             agent=self._agent_overrides(policy) if policy.evaluate else (),
         )
+        needs = f"train {name}"
+        if setting.adapt is not None:
+            needs = f"adapt {name} to {setting.name}"
+            adapted = str(self._adapted(setting, name))
+            order = replace(order, adapted=adapted, adapted_zones=tuple(setting.adapt.zones))
         log = self._log(setting, name)
         cost = self._playing_s(order, is_rule=False)
-        return Evaluating(policy.name, seed, setting.name, order, log, f"train {name}", cost)
+        return Evaluating(policy.name, seed, setting.name, order, log, needs, cost)
 
     def _yardstick(self, rule: str, seed: int) -> Evaluating:
         name = f"{rule}-{seed}"
@@ -181,12 +223,26 @@ class Plan:
 
     def _order(self, setting: Setting, name: str) -> Play:
         source, overrides = self._source(setting)
-        values = self.out / "values" / f"test-{setting.name}" / f"{name}.npz"
-        n_episodes = self.setting_experiment(setting).evaluation.episodes
-        return Play(source, overrides, n_episodes, str(values))
+        values = self.out / "values" / f"{setting.split}-{setting.name}" / f"{name}.npz"
+        return Play(
+            source,
+            overrides,
+            self.setting_experiment(setting).evaluation.episodes,
+            str(values),
+            split=setting.split,
+            counted=tuple(setting.counts),
+        )
 
     def _playing_s(self, order: Play, is_rule: bool) -> float:
         return self._estimates.playing_s(order.experiment, order.n_episodes, is_rule)
 
     def _log(self, setting: Setting, name: str) -> Path:
         return self.out / "logs" / f"evaluate-{setting.name}-{name}.log"
+
+
+def _named_zones(setting: Setting) -> dict[str, Iterable[str]]:
+    """Return the zones that a setting names, by key."""
+    named: dict[str, Iterable[str]] = {"takes": setting.takes, "counts": setting.counts}
+    if setting.adapt is not None:
+        named |= {"adapt.zones": setting.adapt.zones, "adapt.fresh": setting.adapt.fresh}
+    return named

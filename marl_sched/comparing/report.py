@@ -5,7 +5,7 @@ from pathlib import Path
 
 from marl_sched.comparing.merging import Compared
 from marl_sched.comparing.record import CURVES_PLOT, SPEED_PLOT
-from marl_sched.comparing.study import Study
+from marl_sched.comparing.study import TEST, Study
 from marl_sched.comparing.tables import (
     by_objective,
     check_table,
@@ -61,7 +61,9 @@ def sections(
         command: The command that made it; empty: it stands elsewhere.
     """
     evaluations = compared.evaluations
-    bars = check_table(checks(evaluations, study.our_names, load_bars()))
+    tested = {name: one for name, one in evaluations.items() if one.origin["split"] == TEST}
+    found = checks(tested, study.our_names, load_bars()) if tested else ()
+    bars = check_table(found)
     for number, (name, evaluation) in enumerate(evaluations.items()):
         where = f" ({name})" if len(evaluations) > 1 else ""
         yield (f"In the setting **{name}**: " if where else "") + headline(evaluation)

@@ -11,7 +11,7 @@ settings:                     # every policy and rule meets the test episodes of
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -28,6 +28,8 @@ DEFAULT_STUDY = STUDIES / "algorithms.yaml"
 ALL_RULES = "rules"
 """Stands for all fixed rules."""
 _AGENT = "agent."
+TEST = "test"
+"""The split of held-out episodes."""
 
 
 class StudyPolicy(Model):
@@ -42,6 +44,18 @@ class StudyPolicy(Model):
     agent.cvar_alpha=0.25; what it meets is said by `settings`."""
 
 
+class Adapt(Model):
+    """Learning that goes on in a setting before policies are evaluated there."""
+
+    zones: list[str] = Field(min_length=1)
+    """Zones that decide by what was learnt in the setting; the others by what they brought."""
+    set: list[str] = Field(default=[])
+    """Overrides of that training, which is of the setting's configuration and the policy's own
+    overrides, as in training.rounds=1."""
+    fresh: list[str] = Field(default=[])
+    """Zones that begin it with drawn weights; the others with the policy they decide by."""
+
+
 class Setting(Model):
     """What all policies and rules are evaluated in."""
 
@@ -54,6 +68,12 @@ class Setting(Model):
     takes: dict[str, str] = Field(default={})
     """Zone -> the zone whose policy decides there, where zones have policies of their own and one
     was not there when they were trained; default: each its own."""
+    counts: list[str] = Field(default=[])
+    """Zones whose figures count; default: all."""
+    split: Literal["test", "validation"] = "test"
+    """Episodes that are played. What is chosen among policies is chosen on validation ones."""
+    adapt: Adapt | None = None
+    """Learning in the setting before it is evaluated; null: none."""
 
 
 class Study(Model):
@@ -126,6 +146,8 @@ class Study(Model):
             if setting.name in names[:index]:
                 yield f"settings[{index}].name = {setting.name}, expected every name once"
             yield from _seeds(f"settings[{index}].set", setting.set)
+            if setting.adapt is not None:
+                yield from _seeds(f"settings[{index}].adapt.set", setting.adapt.set)
 
     def _policy_problems(self) -> Iterator[str]:
         for index, policy in enumerate(self.policies):
