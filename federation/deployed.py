@@ -39,7 +39,7 @@ from marl_sched.errors import MarlSchedError, RunError
 from marl_sched.files import FULL_DISK, alone_in
 from marl_sched.log_lines import LOG_FORMAT_VARIABLE, formatter
 from marl_sched.run_folder import RunFolder
-from marl_sched.training_config import load_for_training
+from marl_sched.training_config import load_for_training, require_learners_apart
 from zones.keys import make_private_folder
 
 __all__ = ["client_app", "server_app"]
@@ -149,6 +149,7 @@ def _serve(
     with ExitStack() as stack:
         _lock(stack, settings.run_dir)
         folder, experiment = open_folder(settings.run_dir, wanted[0], log)
+        require_learners_apart(experiment)
         hub = stack.enter_context(
             ExchangeHub(
                 experiment,

@@ -2,6 +2,8 @@
 
 main thread      ServerApp over a LocalGrid
 thread a zone    ClientApp, ZoneWorker  <-- LocalExchange -->  the other zones' threads
+
+With one learner for all zones the first zone's thread has the CentralWorker, the others wait.
 """
 
 import logging
@@ -11,9 +13,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from flwr.app import Context, RecordDict
 
-from federation.client_app import make_client_app
+from federation.client_app import Worker, make_client_app
 from federation.live_views import LiveFolder
 from federation.local_grid import RUN_ID, SERVER_NODE_ID, LocalGrid
 from federation.round_driver import ExchangeControl, Limits, Stopped
@@ -24,12 +27,18 @@ from federation.weights import select, shared_names
 from marl_sched.agents.policies import save_policy
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.config import Experiment
+from marl_sched.config.learning import CENTRAL
 from marl_sched.distillation.start import taught
+from marl_sched.errors import ConfigError
 from marl_sched.files import alone_in
 from marl_sched.run_folder import Checkpoint, RunFolder
+from marl_sched.starting import keep_start, start_weights
 from zones import state
+from zones.central_seats import CentralSeat, SharedWork
+from zones.central_worker import CentralWorker
+from zones.figures import Tick
 from zones.records import Invitation, Weights
-from zones.worker import Tick, ZoneWorker, first_weights, make_learned_policy, score_validation
+from zones.worker import ZoneWorker, first_weights, make_learned_policy, score_validation
 
 _logger = logging.getLogger(__name__)
 
@@ -74,7 +83,8 @@ def train(
     Args:
         experiment: What to train.
         run_dir: Where to write; created, unless resumed.
-        resume: Go on from the last whole round in `run_dir`.
+        resume: Go on from the last whole round in `run_dir`; without one from the start that was
+            kept there (`marl_sched.starting`), else from drawn weights.
         progress: Called after every round, from this thread.
         tick: Called with the share of the round that is over, from a zone's thread.
         stop: Set it from another thread to end the run early; Ctrl-C does the same. The last whole
@@ -89,6 +99,8 @@ def train(
     logging.getLogger("flwr").setLevel(logging.WARNING)
     new = None if resume else RunFolder.create(run_dir, experiment)
     with alone_in(run_dir):
+        if new is not None:
+            keep_start(new, experiment, {})
         folder = new or RunFolder.resume(run_dir, experiment)
         exchange = LocalExchange(experiment.zone_names)
         session = open_session(experiment, folder, LocalExchangeControl(exchange))
@@ -104,10 +116,14 @@ def train(
 
 def _run(session: Session, exchange: LocalExchange, tick: Tick | None) -> None:
     """Run server and zones to the end of the session, or until it is stopped."""
+    is_central = session.experiment.federation.strategy == CENTRAL
+    workers = (_seats if is_central else _workers)(session, exchange, tick)
+    # The zones share one disk: what one of them cannot write, none can. One learner's failure is
+    # the failure of all.
+    fatal: tuple[type[Exception], ...] = (Exception,) if is_central else (OSError,)
     apps = {
-        # The zones share one disk: what one of them cannot write, none can.
-        SERVER_NODE_ID + number: make_client_app(worker, fatal=(OSError,))
-        for number, worker in enumerate(_workers(session, exchange, tick), 1)
+        SERVER_NODE_ID + number: make_client_app(worker, fatal=fatal)
+        for number, worker in enumerate(workers, 1)
     }
     with LocalGrid(apps) as grid:
         try:
@@ -127,6 +143,7 @@ def open_session(experiment: Experiment, folder: RunFolder, exchange: ExchangeCo
         exchange: The exchange between the zones.
 
     Raises:
+        ConfigError: Zones that are to share tensors begin with different ones.
         CheckpointError: What is committed does not fit the experiment.
     """
     weights = first_weights(experiment)
@@ -137,7 +154,8 @@ def open_session(experiment: Experiment, folder: RunFolder, exchange: ExchangeCo
     checkpoint = folder.committed
     if checkpoint is None:
         if experiment.teacher.samples:
-            shared = select(taught(experiment, weights), names)
+            weights = taught(experiment, weights)
+        shared = select(_begun(experiment, folder, weights), names)
         checkpoint = Checkpoint(0, shared, shared)
     federation = experiment.federation
     return Session(
@@ -151,15 +169,33 @@ def open_session(experiment: Experiment, folder: RunFolder, exchange: ExchangeCo
     )
 
 
+def _begun(experiment: Experiment, folder: RunFolder, drawn: Weights) -> Weights:
+    """Return the weights that all zones begin with.
+
+    Raises:
+        ConfigError: They differ in what is to be shared.
+    """
+    zones = sorted(experiment.zone_names)
+    first, *others = (start_weights(folder.zone_path(z), experiment, drawn) for z in zones)
+    names = shared_names(drawn, experiment)
+    if all(np.array_equal(first[name], other[name]) for other in others for name in names):
+        return first
+    raise ConfigError(
+        f"federation.strategy = {experiment.federation.strategy}, expected none where zones begin "
+        "with different policies (--from, --takes)"
+    )
+
+
 def _require_states(session: Session) -> None:
     """Check that the zones can go on from where the run does."""
     checkpoint = session.checkpoint
     if not checkpoint.is_finished:
-        for zone in checkpoint.members:
+        is_central = session.experiment.federation.strategy == CENTRAL
+        for zone in checkpoint.members[:1] if is_central else checkpoint.members:
             state.require_state(session.folder.zone_path(zone), checkpoint.round_number)
 
 
-def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> list[ZoneWorker]:
+def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> list[Worker]:
     """Create one worker a zone; the first by name tells how far the round is."""
     names = sorted(session.experiment.zone_names)
     live = LiveFolder(session.folder.path)
@@ -174,6 +210,21 @@ def _workers(session: Session, exchange: LocalExchange, tick: Tick | None) -> li
         )
         for name in names
     ]
+
+
+def _seats(session: Session, exchange: LocalExchange, tick: Tick | None) -> list[Worker]:
+    """Create the worker of all zones; its states lie with the first of them by name."""
+    experiment = session.experiment
+    names = sorted(experiment.zone_names)
+    worker = CentralWorker(
+        experiment,
+        exchange,
+        session.folder.zone_path(names[0]),
+        tick,
+        LiveFolder(session.folder.path).write,
+    )
+    shared = SharedWork(worker, experiment.federation.deadline_s)
+    return [CentralSeat(name, shared) for name in names]
 
 
 def _publish(experiment: Experiment, path: Path, ema: Weights) -> None:

@@ -12,6 +12,7 @@ from federation.server_tls import ServerFiles
 from federation.wanted_config import ConfigSource
 from marl_sched.config import Experiment
 from marl_sched.errors import SecurityError
+from marl_sched.training_config import require_learners_apart
 from zones.keys import write_private
 from zones.tls import split_address
 
@@ -80,6 +81,14 @@ class DeploymentSettings:
     join_folder: Path | None = None
     n_join_tokens: int = 8
     source: ConfigSource | None = None
+
+    def __post_init__(self) -> None:
+        """Check that the experiment is one for zones in processes of their own.
+
+        Raises:
+            ConfigError: It is not.
+        """
+        require_learners_apart(self.experiment)
 
     @property
     def private(self) -> Path:

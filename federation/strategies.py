@@ -11,6 +11,7 @@
 | krum          | those of the zone that has the closest neighbours               | 2 f + 3      |
 | multikrum     | mean by decision count of the n - f zones like that             | 2 f + 3      |
 | bulyan        | of those the mean around the median, value by value             | 4 f + 3      |
+| centralised   | those of the one learner, which all zones report                | 1            |
 
 fedtrimmedavg needs enough zones for its share to cut off one at either end, and to leave one. When
 zones were lost and fewer are left than a strategy needs, the round's weights are the median, value
@@ -40,6 +41,7 @@ from numpy.typing import NDArray
 from federation.messages import ARRAYS, DECISIONS, Packed, decode_metrics
 from marl_sched.config import Federation
 from marl_sched.config.checks import zones_needed
+from marl_sched.config.learning import CENTRAL
 from marl_sched.errors import AggregationError, CheckpointError
 
 _logger = logging.getLogger(__name__)
@@ -81,19 +83,21 @@ class Aggregator:
         counted = [r for _, r in sorted(replies.items()) if decode_metrics(r.content)[0] > 0]
         if not counted:
             return sent
+        if self._settings.strategy == CENTRAL:
+            return _packed(sent, counted[0].content.array_records["arrays"])
         strategy = self._strategy(round_number, len(counted))
         self._prepare(strategy, sent)
         arrays, _ = strategy.aggregate_train(round_number, counted)
         if arrays is None:
             raise AggregationError(f"round {round_number}: no reply to average")
-        new = {key: arrays[key].numpy().astype(np.float32) for key in ARRAYS}
-        for key, values in new.items():
-            if not np.isfinite(values).all():
+        new = _packed(sent, arrays)
+        for key in ARRAYS:
+            if not np.isfinite(getattr(new, key)).all():
                 raise AggregationError(
                     f"round {round_number}: the averaged {key} network is not finite"
                 )
         self._state = _state_of(strategy) or self._state
-        return Packed(sent.spec, new["online"], new["ema"])
+        return new
 
     def _strategy(self, round_number: int, n_zones: int) -> Strategy:
         """Return the strategy, or the one for too few zones."""
@@ -173,6 +177,12 @@ def make_strategy(settings: Federation, n_zones: int) -> Strategy:
             return Bulyan(weighted_by_key=DECISIONS, num_malicious_nodes=f)
         case _:  # fedprox differs in the zones only
             return FedAvg(weighted_by_key=DECISIONS)
+
+
+def _packed(sent: Packed, arrays: ArrayRecord) -> Packed:
+    """Return both networks of a record, float32, as they were sent."""
+    online, ema = (arrays[key].numpy().astype(np.float32) for key in ARRAYS)
+    return Packed(sent.spec, online, ema)
 
 
 def _state_of(strategy: Strategy) -> dict[str, NDArray[Any]]:

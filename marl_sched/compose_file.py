@@ -10,6 +10,7 @@ import yaml
 
 from marl_sched.config import Experiment
 from marl_sched.errors import ConfigError, printable
+from marl_sched.training_config import require_learners_apart
 
 _CONFIGS = "/srv/configs"
 _STATE = "/srv/zone"
@@ -27,8 +28,10 @@ def compose_file(experiment: Experiment, config: Path) -> str:
         config: Its file; the containers see the folder that it is in.
 
     Raises:
-        ConfigError: A zone is called like another service or its volume, or the trace is elsewhere.
+        ConfigError: One learner is to have all zones, a zone is called like another service or its
+            volume, or the trace is elsewhere.
     """
+    require_learners_apart(experiment)
     _require_seen(experiment, config)
     content = yaml.safe_load(_template())
     services = content["services"]

@@ -52,8 +52,12 @@ def headline(evaluation: Evaluation) -> str:
     """Say in a sentence a learned policy how it stands against every baseline."""
     rows = {row.policy: row for row in evaluation.rows if row.metric == "objective"}
     ratios = {(r.policy, r.baseline): r for r in evaluation.ratios if r.metric == "objective"}
+    origin = evaluation.origin
+    kind = "held-out" if origin["split"] == "test" else origin["split"]
+    counted = origin.get("counted_zones")
+    of_whom = f" of {', '.join(counted)} alone" if counted else ""
     lines = [
-        f"Objective (lower is better) over {evaluation.origin['n_episodes']} held-out episodes, "
+        f"Objective (lower is better){of_whom} over {origin['n_episodes']} {kind} episodes, "
         "the same for all policies; brackets are 95% intervals.\n"
     ]
     for name in _learned(evaluation):

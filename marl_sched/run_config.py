@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marl_sched.config import Experiment
+from marl_sched.config.hashing import without_silent
 
 Difference = tuple[str, Any, Any]
 """A key, and its value in the one and in the other configuration."""
@@ -79,7 +80,14 @@ def _zones(data: Any) -> dict[str, Any]:
 
 
 def _without(data: Any, *keys: str) -> Any:
-    return {k: v for k, v in data.items() if k not in keys} if isinstance(data, dict) else data
+    """Return a configuration without some sections, and without later settings that do nothing."""
+    if not isinstance(data, dict):
+        return data
+    return {
+        key: without_silent(key, value) if isinstance(value, dict) else value
+        for key, value in data.items()
+        if key not in keys
+    }
 
 
 def _difference(old: Any, new: Any, path: str) -> Difference | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from marl_sched.agents.tuned import load_tuned, tuned_path
 from marl_sched.comparing.folder import refuse_comparison
 from marl_sched.config import Experiment, load_config
+from marl_sched.config.learning import CENTRAL
 from marl_sched.errors import ConfigError
 from marl_sched.observation import Layout
 from marl_sched.run_folder import RunFolder
@@ -61,6 +62,20 @@ def load_of_run(
         return with_weights_of(experiment, load_config(running))
     except ConfigError:  # to open the folder says more
         return experiment
+
+
+def require_learners_apart(experiment: Experiment) -> None:
+    """Check that every zone can learn in a process of its own.
+
+    Raises:
+        ConfigError: One learner is to have the decisions of all.
+    """
+    if experiment.federation.strategy == CENTRAL:
+        raise ConfigError(
+            f"{experiment.name}: federation.strategy = {CENTRAL}, expected another one where zones "
+            "have processes of their own: one learner needs all decisions in one process, as "
+            "`marl-sched train` has them"
+        )
 
 
 def with_weights_of(experiment: Experiment, running: Experiment) -> Experiment:

@@ -3,9 +3,8 @@
 Shapes: E replicas, V validation episodes.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,19 +18,18 @@ from marl_sched.cluster.exchange import Exchange
 from marl_sched.cluster.metrics import ZoneSums, episode_metrics
 from marl_sched.config import Experiment
 from marl_sched.config.streams import named_stream
+from marl_sched.envs.resource_weighting import ResourceWeighting
 from marl_sched.envs.zone_env import ZoneEnv
-from marl_sched.errors import CheckpointError
 from marl_sched.observation import Layout, Observation
+from marl_sched.starting import start_weights
 from zones import state
 from zones.camera import Camera, Show
 from zones.clock import Clock
+from zones.figures import Act, Tick, taken, validation_sums, zone_metrics
+from zones.learner_states import LearnerStates
 from zones.memory import trim
 from zones.records import NetworkPair, RoundOrder, RoundReport, Weights
 from zones.timed_exchange import TimedExchange
-
-Tick = Callable[[float], None]
-"""Called with the share of a round's windows that are over."""
-Act = Callable[[Observation], NDArray[np.int64]]
 
 
 def first_weights(experiment: Experiment) -> dict[str, NDArray[np.float32]]:
@@ -49,8 +47,7 @@ class ZoneWorker:
     """Trains and validates one zone, round by round.
 
     A round begins from the state the zone was in when the round was first ordered, however often it
-    is ordered again: replay, optimizer, target and generator go back when an attempt was lost.
-    With a folder for states they go back to what is saved there; the replay is in memory once.
+    is ordered again (zones/learner_states.py).
     """
 
     def __init__(
@@ -79,17 +76,15 @@ class ZoneWorker:
         self._tick = tick
         self._camera = Camera(experiment, zone_name, show)
         self._envs: dict[int, ZoneEnv] = {}
-        self._learner = self._new_learner()
-        self._round: int | None = None
-        """The last round the learner's state is the outcome of; None in the middle of one, and
-        before anything was loaded."""
-        self._start: dict[str, NDArray[Any]] = {}
-        self._start_round = 0
-        """Where nothing is saved: the state that the last order began with, and its round."""
+        self._weighting = ResourceWeighting(experiment)
+        self._states = LearnerStates(
+            zone_name, self._new_learner, {zone_name: self._weighting}, state_dir
+        )
 
-    def initial_weights(self) -> dict[str, NDArray[np.float32]]:
-        """Return the first weights, equal in all zones."""
-        return first_weights(self._experiment)
+    def initial_weights(self) -> Weights:
+        """Return the first weights: those of its folder, else drawn ones, equal in all zones."""
+        drawn = first_weights(self._experiment)
+        return start_weights(self._state_dir, self._experiment, drawn)
 
     def train_round(self, weights: NetworkPair, order: RoundOrder) -> RoundReport:
         """Train one round from the given weights, and score them first if the order says so.
@@ -116,10 +111,9 @@ class ZoneWorker:
             {**self._learner.averaged_weights(), **weights.ema},
         )
         n_decisions, metrics = self._train(order.round_number)
-        self._round = order.round_number
+        self._states.end(order.round_number)
         save_start_s = clock.seconds
-        if self._state_dir is not None:
-            self.save_state(state.state_path(self._state_dir, order.round_number))
+        self._states.save_round(order.round_number)
         pair = NetworkPair(self._learner.weights(), self._learner.averaged_weights())
         timing = clock.timing() | {
             "validation_s": round(validation_s, 3),
@@ -138,12 +132,12 @@ class ZoneWorker:
         self._begin(order)
         policy = self._policy(weights, order.round_number - 1)
         validation = self._score(policy) if order.validates else None
-        self._round = order.round_number - 1
+        self._states.end(order.round_number - 1)
         return RoundReport(None, 0, {}, validation, clock.timing())
 
     def save_state(self, path: Path) -> None:
         """Write all that the next round goes on from, atomically."""
-        state.save_state(path, self.zone_name, self._round or 0, self._learner.views())
+        self._states.save(path)
 
     def load_state(self, path: Path) -> None:
         """Go on from what `save_state` wrote.
@@ -151,41 +145,16 @@ class ZoneWorker:
         Raises:
             CheckpointError: The file is not a whole state of this zone and experiment.
         """
-        round_number, arrays = state.load_state(path, self.zone_name)
-        try:
-            self._learner.load_state(arrays)
-        except CheckpointError as error:
-            raise CheckpointError(f"{path}: {error}") from None
-        self._round = round_number
+        self._states.load(path)
+
+    @property
+    def _learner(self) -> Learner:
+        return self._states.learner
 
     def _begin(self, order: RoundOrder) -> None:
         """Bring the learner to the state before the ordered round."""
         self._camera.follow(order)
-        before = order.round_number - 1
-        if self._round is None or self._round > before:
-            self._go_back(before)
-        kept = before if self._round is None else self._round
-        if self._state_dir is None:
-            if self._start_round != kept or not self._start:
-                self._start, self._start_round = self._learner.state(), kept
-        else:
-            state.prune(self._state_dir, min(before - 1, kept), {order.best_round, before})
-        self._round = None
-
-    def _go_back(self, round_number: int) -> None:
-        """Return to the newest state up to a round; without one, as a spare: an empty replay."""
-        if self._state_dir is None:
-            if self._start and self._start_round <= round_number:
-                self._learner.load_state(self._start)
-                self._round = self._start_round
-                return
-        else:
-            rounds = [n for n in state.saved_rounds(self._state_dir) if n <= round_number]
-            if rounds:
-                self.load_state(state.state_path(self._state_dir, rounds[-1]))
-                return
-        self._learner = self._new_learner()
-        self._round = 0
+        self._states.begin(order)
 
     def _new_learner(self) -> Learner:
         env = self._env(self._experiment.training.replicas)
@@ -205,7 +174,11 @@ class ZoneWorker:
     def _env(self, n_replicas: int) -> ZoneEnv:
         if n_replicas not in self._envs:
             self._envs[n_replicas] = ZoneEnv(
-                self._experiment, self.zone_name, self._exchange, n_replicas
+                self._experiment,
+                self.zone_name,
+                self._exchange,
+                n_replicas,
+                weighting=self._weighting,
             )
         return self._envs[n_replicas]
 
@@ -234,10 +207,10 @@ class ZoneWorker:
                 if self._tick is not None:
                     self._tick(done)
             self._learner.end_episode()
-            sums.append(_taken(env))
+            sums.append(taken(env))
         n_decisions = self._learner.n_decisions - n_before
         metrics = self._learner.take_metrics() | {"mean_reward": reward / max(n_decisions, 1)}
-        return n_decisions, metrics | _zone_metrics(self._experiment, sums)
+        return n_decisions, metrics | zone_metrics(self._experiment, sums, self._weighting)
 
     def _decide(self, observation: Observation) -> NDArray[np.int64]:
         """Let the learner decide, and remember it."""
@@ -282,11 +255,8 @@ class ZoneWorker:
             for share in self._play(env, policy.act):
                 played = first + share * len(episodes)
                 self._camera.window_over(played / training.validation_episodes)
-            sums.append(_taken(env))
-        return {
-            "sums": np.concatenate([part.sums for part in sums]),
-            "cluster_imbalance": np.concatenate([part.cluster_imbalance for part in sums]),
-        }
+            sums.append(taken(env))
+        return validation_sums(sums)
 
 
 def score_validation(
@@ -306,21 +276,3 @@ def score_validation(
     ]
     metrics = episode_metrics(experiment, zones)
     return {k: float(v.mean()) for k, v in metrics.items() if not k.startswith("p99_")}
-
-
-def _zone_metrics(experiment: Experiment, parts: list[ZoneSums]) -> dict[str, float]:
-    """Return one zone's own metrics, means over the episodes of a round."""
-    values = [episode_metrics(experiment, [part]) for part in parts]
-    return {
-        key: float(np.concatenate([part[key] for part in values]).mean())
-        for key in values[0]
-        if not key.startswith("imbalance_")  # the cluster's, not this zone's
-    }
-
-
-def _taken(env: ZoneEnv) -> ZoneSums:
-    """Return what a finished episode counted, and let go of the rest of it."""
-    sums = env.finish()
-    taken = ZoneSums(sums.sums.copy(), sums.histogram.copy(), sums.cluster_imbalance.copy())
-    env.clear()
-    return taken

@@ -31,7 +31,7 @@ from marl_sched.comparing.plan import Plan
 from marl_sched.comparing.record import save, save_record, save_study
 from marl_sched.comparing.report import write_report
 from marl_sched.comparing.runner import Failure
-from marl_sched.comparing.study import load_study, study_path
+from marl_sched.comparing.study import Setting, load_study, study_path
 from marl_sched.config import load_config
 from marl_sched.files import alone_in
 from marl_sched.statistics import TUNED
@@ -153,9 +153,25 @@ def _print_plan(plan: Plan, slots: int) -> None:
     typer.echo(f"{len(study.rule_names)} rules: {', '.join(study.rule_names)}")
     for setting in study.settings:
         n_episodes = plan.setting_experiment(setting).evaluation.episodes
-        typer.echo(f"evaluated in {setting.name} ({setting.what}): {n_episodes} test episodes")
+        typer.echo(
+            f"evaluated in {setting.name} ({setting.what}): {n_episodes} {setting.split} "
+            f"episodes{_also(setting)}"
+        )
     print_estimate(plan.jobs, slots)
     typer.echo(f"would write {plan.out}")
+
+
+def _also(setting: Setting) -> str:
+    """Say what else is particular to a setting."""
+    counted = f", figures of {', '.join(setting.counts)}" if setting.counts else ""
+    if setting.adapt is None:
+        return counted
+    how = " ".join(setting.adapt.set) or "the configuration as it is"
+    zones = ", ".join(
+        f"{zone} from drawn weights" if zone in setting.adapt.fresh else zone
+        for zone in setting.adapt.zones
+    )
+    return f"{counted}, after training there ({how}): {zones}"
 
 
 def _without_missing_weights(plan: Plan) -> Plan:

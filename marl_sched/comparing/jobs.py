@@ -105,8 +105,7 @@ class Training:
         Raises:
             RunError: It does not.
         """
-        found = _read_stamp(self.stamp)
-        if found not in ("", self.identity()):
+        if self.stamped() not in ("", self.identity()):
             raise RunError(
                 f"{self.folder}: was trained with another configuration or other tuned weights; "
                 "give another folder: --out FOLDER, or delete it"
@@ -114,8 +113,10 @@ class Training:
 
     def is_done(self) -> bool:
         """Return whether the run is finished."""
-        if _read_stamp(self.stamp) != self.identity():
-            return False
+        return self.stamped() == self.identity() and self.has_ended()
+
+    def has_ended(self) -> bool:
+        """Return whether the run in the folder, whatever it is of, has all its rounds."""
         last = RunFolder(self.folder).last_checkpoint()
         return last is not None and last.is_finished
 
@@ -131,9 +132,21 @@ class Training:
 
     def command(self) -> list[str]:
         """Return the command that trains, or goes on; note what the run belongs to."""
+        self.stamp_as(self.identity())
+        return self.plain_command()
+
+    def stamped(self) -> str:
+        """Return the identity of what is in the folder; empty: nothing."""
+        return _read_stamp(self.stamp)
+
+    def stamp_as(self, identity: str) -> None:
+        """Note what the run belongs to."""
         self.stamp.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"identity": self.identity()}) + "\n"
+        text = json.dumps({"identity": identity}) + "\n"
         write_atomically(self.stamp, lambda file: file.write(text.encode()))
+
+    def plain_command(self) -> list[str]:
+        """Return the command that trains, or goes on."""
         settings = [part for override in self.overrides for part in ("--set", override)]
         has_begun = (self.folder / "config.yaml").exists()
         return [

@@ -127,7 +127,7 @@ def _evaluation(
         for name in order
         if name in played
     }
-    evaluation = compare(experiment, metrics)
+    evaluation = compare(experiment, metrics, setting.split)
     seeds = {n: sorted(by_seed) for n, by_seed in played.items() if n not in RULES}
     latency = {
         name: 1e6 * sum(one.decision_s for one in by_seed.values()) / max(1, _n_decisions(by_seed))
@@ -135,7 +135,12 @@ def _evaluation(
     }
     evaluation = replace(
         evaluation,
-        origin={**evaluation.origin, "setting": setting.name, "training_seeds": seeds},
+        origin={
+            **evaluation.origin,
+            "setting": setting.name,
+            "training_seeds": seeds,
+            **({"counted_zones": list(setting.counts)} if setting.counts else {}),
+        },
         decision_latency_us=latency,
     )
     n_samples = experiment.evaluation.bootstrap_samples

@@ -1,20 +1,22 @@
 """What a comparison will do: its jobs, in order, and about how long they take."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from marl_sched.agents.tuned import tuned_path
+from marl_sched.comparing.adapting import Adapting
 from marl_sched.comparing.estimates import Estimates
 from marl_sched.comparing.folder import RUNS_FOLDER
 from marl_sched.comparing.jobs import Evaluating, Job, Training
 from marl_sched.comparing.playing import Play, load_cached
-from marl_sched.comparing.study import DEFAULT_STUDY, Setting, Study, StudyPolicy
+from marl_sched.comparing.study import DEFAULT_STUDY, Adapt, Setting, Study, StudyPolicy
 from marl_sched.config import Experiment
 from marl_sched.errors import ConfigError
 from marl_sched.run_folder import RunFolder
+from marl_sched.starting import DRAWN
 from marl_sched.statistics import KUBE_DEFAULT, TUNED
 
 _VALIDATION = "validation"
@@ -89,8 +91,10 @@ class Plan:
                 self._training(policy, 1)
             with self._naming(f"policies {policy.name}, evaluate"):
                 load_cached(str(self.config), (*self.overrides, *policy.set, *policy.evaluate))
-        for training in self.trainings:
-            training.check()
+        jobs: list[Training | Adapting] = [*self.trainings, *self.adaptations]
+        for job in jobs:
+            _ = job.experiment
+            job.check()
 
     @cached_property
     def trainings(self) -> list[Training]:
@@ -98,8 +102,19 @@ class Plan:
         return [self._training(p, seed) for seed in self.seeds for p in self.study.policies]
 
     @cached_property
+    def adaptations(self) -> list[Adapting]:
+        """All trainings that go on in a setting."""
+        return [
+            self._adapting(setting, setting.adapt, policy, seed)
+            for seed in self.seeds
+            for policy in self.study.policies
+            for setting in self.study.settings
+            if setting.adapt is not None
+        ]
+
+    @cached_property
     def evaluations(self) -> list[Evaluating]:
-        """All evaluations on the test split: rules first, they need no training."""
+        """All evaluations in settings: rules first, they need no training."""
         found = [
             self._of_rule(setting, rule)
             for setting in self.study.settings
@@ -128,7 +143,7 @@ class Plan:
     def jobs(self) -> list[Job]:
         """All jobs; what is cheap or was waited for comes first."""
         evaluations = list(self.evaluations)
-        return [*evaluations, *self.trainings, *self.yardsticks]
+        return [*evaluations, *self.adaptations, *self.trainings, *self.yardsticks]
 
     @contextmanager
     def _naming(self, place: str) -> Iterator[None]:
@@ -140,9 +155,12 @@ class Plan:
 
     def _check_setting(self, setting: Setting) -> None:
         names = self.setting_experiment(setting).zone_names
-        for zone in setting.takes:
-            if zone not in names:
-                raise ConfigError(f"takes.{zone}, expected names out of {', '.join(names)}")
+        for key, zones in _named_zones(setting).items():
+            for zone in zones:
+                if zone not in names:
+                    raise ConfigError(
+                        f"{key} names {zone}, expected names out of {', '.join(names)}"
+                    )
         self._playing_s(self._order(setting, ""), is_rule=True)
 
     def _source(self, setting: Setting) -> tuple[str, tuple[str, ...]]:
@@ -164,6 +182,27 @@ class Plan:
             cost_s=self._estimates.training_s(load_cached(str(self.config), overrides)),
         )
 
+    def _adapting(self, setting: Setting, adapt: Adapt, policy: StudyPolicy, seed: int) -> Adapting:
+        name = f"{policy.name}-{seed}"
+        config, own = self._source(setting)
+        overrides = (*own, *policy.set, *adapt.set, f"seed={seed}")
+        training = Training(
+            policy=policy.name,
+            seed=seed,
+            config=config,
+            overrides=overrides,
+            tuned=self.tuned,
+            folder=self._adapted(setting, name),
+            log=self.out / "logs" / f"adapt-{setting.name}-{name}.log",
+            cost_s=self._estimates.training_s(load_cached(config, overrides)),
+        )
+        takes = setting.takes | dict.fromkeys(adapt.fresh, DRAWN)
+        return Adapting(setting.name, self._training(policy, seed), takes, training)
+
+    def _adapted(self, setting: Setting, name: str) -> Path:
+        """Return the folder of a policy's training in a setting."""
+        return self.out / RUNS_FOLDER / "adapted" / setting.name / name
+
     def _of_rule(self, setting: Setting, rule: str) -> Evaluating:
         order = replace(self._order(setting, rule), rule=rule, tuned=str(self.tuned or ""))
         cost = self._playing_s(order, is_rule=True)
@@ -179,9 +218,14 @@ class Plan:
             agent_config=str(RunFolder(run).config_path) if policy.evaluate else "",
             agent=tuple(policy.evaluate),
         )
+        needs = f"train {name}"
+        if setting.adapt is not None:
+            needs = f"adapt {name} to {setting.name}"
+            adapted = str(self._adapted(setting, name))
+            order = replace(order, adapted=adapted, adapted_zones=tuple(setting.adapt.zones))
         log = self._log(setting, name)
         cost = self._playing_s(order, is_rule=False)
-        return Evaluating(policy.name, seed, setting.name, order, log, f"train {name}", cost)
+        return Evaluating(policy.name, seed, setting.name, order, log, needs, cost)
 
     def _yardstick(self, rule: str, seed: int) -> Evaluating:
         name = f"{rule}-{seed}"
@@ -199,12 +243,26 @@ class Plan:
 
     def _order(self, setting: Setting, name: str) -> Play:
         source, overrides = self._source(setting)
-        values = self.out / "values" / f"test-{setting.name}" / f"{name}.npz"
-        n_episodes = self.setting_experiment(setting).evaluation.episodes
-        return Play(source, overrides, n_episodes, str(values))
+        values = self.out / "values" / f"{setting.split}-{setting.name}" / f"{name}.npz"
+        return Play(
+            source,
+            overrides,
+            self.setting_experiment(setting).evaluation.episodes,
+            str(values),
+            split=setting.split,
+            counted=tuple(setting.counts),
+        )
 
     def _playing_s(self, order: Play, is_rule: bool) -> float:
         return self._estimates.playing_s(order.experiment, order.n_episodes, is_rule)
 
     def _log(self, setting: Setting, name: str) -> Path:
         return self.out / "logs" / f"evaluate-{setting.name}" / f"{name}.log"
+
+
+def _named_zones(setting: Setting) -> dict[str, Iterable[str]]:
+    """Return the zones that a setting names, by key."""
+    named: dict[str, Iterable[str]] = {"takes": setting.takes, "counts": setting.counts}
+    if setting.adapt is not None:
+        named |= {"adapt.zones": setting.adapt.zones, "adapt.fresh": setting.adapt.fresh}
+    return named

@@ -32,6 +32,7 @@ from marl_sched.statistics import TUNED
 
 _KIND = "played episodes"
 _LATENCY = "decision_latency_us"
+_TUPLES = ("overrides", "agent", "adapted_zones", "counted")
 
 load_cached = lru_cache(maxsize=64)(load_config)
 """`load_config` that remembers: a plan asks for the same few experiments again and again."""
@@ -54,6 +55,9 @@ class Play:
             training found out is written; empty: what the policy's file says.
         agent: Overrides of that configuration.
         split: Split of the episodes.
+        adapted: Folder of the run in which some zones have gone on learning; empty: none.
+        adapted_zones: Those zones: they decide by what was learnt there.
+        counted: Zones whose figures count; empty: all.
     """
 
     config: str
@@ -67,12 +71,15 @@ class Play:
     agent_config: str = ""
     agent: tuple[str, ...] = ()
     split: str = "test"
+    adapted: str = ""
+    adapted_zones: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
 
     @classmethod
     def of_json(cls, text: str) -> "Play":
         """Read what `as_json` wrote."""
         found = json.loads(text)
-        lists = {key: tuple(found[key]) for key in ("overrides", "agent")}
+        lists = {key: tuple(found[key]) for key in _TUPLES}
         return cls(**(found | lists))
 
     def as_json(self) -> str:
@@ -111,6 +118,8 @@ class Play:
             "split": self.split,
             "version": version("marl-sched"),
         }
+        if self.counted:
+            content["counted"] = sorted(self.counted)
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
     def make_policies(self) -> Callable[[str], Policy]:
@@ -144,7 +153,10 @@ class Play:
                     f"{files[origin]}: no such file: zone {origin} has no policy of its own in "
                     f"this run; say in the study whose policy decides: takes: {{{zone}: ZONE}}"
                 )
-        return {zone: files[origin] for zone, origin in taken.items()}
+        found = {zone: files[origin] for zone, origin in taken.items()}
+        if self.adapted:
+            found |= RunFolder(Path(self.adapted)).policy_paths(self.adapted_zones)
+        return found
 
 
 @dataclass(frozen=True)
@@ -218,23 +230,22 @@ def play(order: Play) -> Played:
     make_policy = order.make_policies()
     for first in range(done.n_episodes, order.n_episodes, replicas):
         batch = list(range(first, min(first + replicas, order.n_episodes)))
-        done = _add(done, experiment, make_policy, order.split, batch)
+        done = _add(done, order, make_policy, batch)
         done.save(path)
     return done
 
 
 def _add(
     done: Played,
-    experiment: Experiment,
+    order: Play,
     make_policy: Callable[[str], Policy],
-    split: str,
     batch: Sequence[int],
 ) -> Played:
     """Play a batch and add it."""
     start_s = time.perf_counter()
-    env = make_plain_env(experiment, len(batch))
-    policies = {name: make_policy(name) for name in experiment.zone_names}
-    new = env.run(policies, split, batch)
+    env = make_plain_env(order.experiment, len(batch))
+    policies = {name: make_policy(name) for name in order.experiment.zone_names}
+    new = env.run(policies, order.split, batch, order.counted)
     del new[_LATENCY]
     return Played(
         identity=done.identity,

@@ -6,7 +6,7 @@ from pathlib import Path
 from marl_sched.comparing.grid import grid_tables
 from marl_sched.comparing.merging import Compared
 from marl_sched.comparing.record import CURVES_PLOT, SPEED_PLOT
-from marl_sched.comparing.study import Study
+from marl_sched.comparing.study import TEST, Study
 from marl_sched.comparing.tables import (
     by_objective,
     check_table,
@@ -63,8 +63,10 @@ def sections(
         command: The command that made it; empty: it stands elsewhere.
     """
     evaluations = compared.evaluations
+    tested = {name: one for name, one in evaluations.items() if one.origin["split"] == TEST}
     bars = load_bars()
-    reached = check_table(checks(evaluations, study.our_names, bars))
+    found = checks(tested, study.our_names, bars) if tested else ()
+    reached = check_table(found)
     if len(evaluations) > 1:
         yield f"{heading} Objective by setting\n\n{settings_table(evaluations)}"
     for number, (name, evaluation) in enumerate(evaluations.items()):

@@ -12,7 +12,7 @@ settings:                     # every policy and rule meets the test episodes of
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -35,6 +35,8 @@ _NO_SETTINGS = (RUNS_FOLDER, "values", "logs")
 """Folders of a comparison beside those of its settings."""
 _NO_SUFFIX = re.compile(r"\.(json|md|npz|png|yaml)$")
 """Files of a comparison beside the folders of its settings."""
+TEST = "test"
+"""The split of held-out episodes."""
 
 
 class StudyPolicy(Model):
@@ -55,6 +57,18 @@ class StudyPolicy(Model):
         return " ".join([*self.set, *evaluated]) or _AS_IT_IS
 
 
+class Adapt(Model):
+    """Learning that goes on in a setting before policies are evaluated there."""
+
+    zones: list[str] = Field(min_length=1)
+    """Zones that decide by what was learnt in the setting; the others by what they brought."""
+    set: list[str] = Field(default=[])
+    """Overrides of that training, which is of the setting's configuration and the policy's own
+    overrides, as in training.rounds=1."""
+    fresh: list[str] = Field(default=[])
+    """Zones that begin it with drawn weights; the others with the policy they decide by."""
+
+
 class Setting(Model):
     """What all policies and rules are evaluated in."""
 
@@ -67,6 +81,12 @@ class Setting(Model):
     takes: dict[str, str] = Field(default={})
     """Zone -> the zone whose policy decides there, where zones have policies of their own and one
     was not there when they were trained; default: each its own."""
+    counts: list[str] = Field(default=[])
+    """Zones whose figures count; default: all."""
+    split: Literal["test", "validation"] = "test"
+    """Episodes that are played. What is chosen among policies is chosen on validation ones."""
+    adapt: Adapt | None = None
+    """Learning in the setting before it is evaluated; null: none."""
 
     @property
     def what(self) -> str:
@@ -149,6 +169,8 @@ class Study(Model):
                     f"beside {', '.join(_NO_SETTINGS)} and the files of a comparison"
                 )
             yield from _seeds(f"settings[{index}].set", setting.set)
+            if setting.adapt is not None:
+                yield from _seeds(f"settings[{index}].adapt.set", setting.adapt.set)
 
     def _policy_problems(self) -> Iterator[str]:
         for index, policy in enumerate(self.policies):

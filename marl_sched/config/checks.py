@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from marl_sched.config.cluster import MachineGroup, Zone
+from marl_sched.config.learning import CENTRAL
 from marl_sched.config.workload import DrawnWorkload, SyntheticWorkload, TaskType
 from marl_sched.config.yaml_text import show_value
 
@@ -36,6 +37,7 @@ def problems(experiment: "Experiment") -> Iterator[str]:
     else:
         yield from _drawn_problems(experiment, experiment.workload)
     yield from _resource_name_problems(experiment)
+    yield from _reward_problems(experiment)
     yield from _strategy_problems(experiment)
     yield from _teacher_problems(experiment)
     if experiment.federation.quorum > len(experiment.zones):
@@ -71,10 +73,40 @@ def _strategy_problems(experiment: "Experiment") -> Iterator[str]:
             f"federation.strategy = {federation.strategy}, expected at least {needed} zones for "
             f"it{given}, there are {n_zones}"
         )
+    if federation.strategy == CENTRAL and experiment.agent.personal_head:
+        yield (
+            "federation.strategy = centralised, expected another one with agent.personal_head: "
+            "one learner has one head"
+        )
     if federation.strategy == "fedprox" and experiment.agent.personal_head:
         yield (
             "federation.strategy = fedprox, expected another one with agent.personal_head: there "
             "are no common weights of the head to stay near to"
+        )
+
+
+def _reward_problems(experiment: "Experiment") -> Iterator[str]:
+    """Yield weights of resources that say nothing, or two things at once."""
+    reward = experiment.reward
+    counted = experiment.resources
+    if reward.name == "outcome":
+        counted = [r for r in counted if r in experiment.objective.imbalance_resources]
+    if counted and not any(reward.resource_weights.get(name, 1.0) for name in counted):
+        yield (
+            f"reward.resource_weights = {show_value(reward.resource_weights)}, expected a weight "
+            f"above 0 of one of {', '.join(counted)}"
+        )
+    if reward.resource_weighting == "fixed":
+        return
+    if reward.name != "outcome":
+        yield (
+            f"reward.resource_weighting = {reward.resource_weighting}, expected fixed with "
+            f"reward.name = {reward.name}"
+        )
+    elif reward.resource_weights:
+        yield (
+            f"reward.resource_weights = {show_value(reward.resource_weights)}, expected none with "
+            f"reward.resource_weighting = {reward.resource_weighting}"
         )
 
 

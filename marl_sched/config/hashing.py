@@ -20,7 +20,7 @@ _NOT_SEEN_BY_RULES = {
     "tuning",
 }
 _SAID = object()
-_SILENT: dict[str, dict[str, object]] = {}
+_SILENT: dict[str, dict[str, object]] = {"reward": {"resource_weighting": "fixed"}}
 """By section, settings that came after results were recorded, and the value with which they do
 nothing: with it the hash is that of a configuration without the setting."""
 

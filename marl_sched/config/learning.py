@@ -64,7 +64,11 @@ class Reward(Model):
     delta: NonNegative = 0.1
     """composite: weight of moving work between zones."""
     resource_weights: dict[str, NonNegative] = Field(default={})
-    """composite: weight of each resource's utilization; default: equal."""
+    """composite: weight of each resource's utilization. outcome: of each resource's part of the
+    imbalance. Only their ratios count; a resource that is not named has 1; default: equal."""
+    resource_weighting: Literal["fixed", "adaptive", "adaptive-inverse"] = "fixed"
+    """outcome: fixed: resource_weights. adaptive: in proportion to each resource's running standard
+    deviation between the zone's machines; adaptive-inverse: to its inverse (policies.md)."""
 
 
 AGENT_WITH_PRIOR = {"epsilon": 0.08, "final_epsilon": 0.08, "n_step": 4, "discount": 0.5}
@@ -175,6 +179,10 @@ class Training(Model):
     """Rounds between two validations; the last round is always validated."""
 
 
+CENTRAL = "centralised"
+"""The strategy that is none: one learner for all zones."""
+
+
 class Federation(Model):
     """How the zones' weights become one policy."""
 
@@ -189,8 +197,10 @@ class Federation(Model):
         "multikrum",
         "bulyan",
         "none",
+        "centralised",
     ] = "fedavg"
-    """fedavg: weights averaged by decision count. none: zones learn alone. Others: policies.md."""
+    """fedavg: weights averaged by decision count. none: zones learn alone. centralised: one learner
+    on all zones' decisions, `train` only. Others: policies.md."""
     server_learning_rate: Positive | None = None
     """fedavgm, fedadam: step of the coordinator; null: 1.0 for fedavgm, 0.01 for fedadam."""
     server_momentum: float = Field(default=0.9, ge=0, lt=1)

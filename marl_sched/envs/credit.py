@@ -18,6 +18,7 @@ from marl_sched.cluster.kernels.placement import FAILED_CREATION, STARTED
 from marl_sched.cluster.model import FACT_DECISION, FACT_INSTANCE
 from marl_sched.cluster.simulator import ZoneSimulator
 from marl_sched.config import Experiment
+from marl_sched.envs.resource_weighting import ResourceWeighting
 from marl_sched.envs.reward import make_reward, offload_penalty
 from marl_sched.observation import Settlements
 
@@ -33,10 +34,12 @@ class Credit:
     origin. A machine failure takes back what its dead instances were credited with.
     """
 
-    def __init__(self, experiment: Experiment, simulator: ZoneSimulator) -> None:
+    def __init__(
+        self, experiment: Experiment, simulator: ZoneSimulator, weighting: ResourceWeighting
+    ) -> None:
         """Measure what the reward needs of the zone's workload."""
         self._simulator = simulator
-        self._reward = make_reward(experiment, simulator.zone)
+        self._reward = make_reward(experiment, simulator.zone, weighting)
         self._offload_penalty = offload_penalty(experiment)
         self.reset()
 

@@ -25,6 +25,7 @@ from marl_sched.cluster.model import (
     N_PLAIN_FACTS,
 )
 from marl_sched.config import Experiment, Reward, Zone
+from marl_sched.envs.resource_weighting import ResourceWeighting
 from marl_sched.workload.episodes import draw_workload
 
 Array = NDArray[np.float64]
@@ -41,13 +42,18 @@ RATE_EPISODES = 4
 """Tune episodes that the rate of instances is measured on, where none is configured."""
 
 
-def make_reward(experiment: Experiment, zone: Zone) -> RewardFunction:
-    """Return the configured reward of a zone as a function of facts (K, F) to rewards (K,)."""
+def make_reward(experiment: Experiment, zone: Zone, weighting: ResourceWeighting) -> RewardFunction:
+    """Return the configured reward of a zone as a function of facts (K, F) to rewards (K,).
+
+    Args:
+        experiment: Says which one.
+        zone: The zone.
+        weighting: Its weights of the resources; those of the moment count.
+    """
     config = experiment.reward
     if config.name == "outcome":
-        counted = [r in experiment.objective.imbalance_resources for r in experiment.resources]
         rate = config.imbalance_rate or instances_per_s(experiment, zone)
-        return lambda facts: outcome(facts, config, np.array(counted), rate)
+        return lambda facts: outcome(facts, config, weighting.weights, rate)
     if config.name == "balance":
         return lambda facts: balance(facts, experiment.n_resources)
     weights = np.array([config.resource_weights.get(r, 1.0) for r in experiment.resources])
@@ -70,7 +76,7 @@ def offload_penalty(experiment: Experiment) -> float:
     return experiment.reward.delta if experiment.reward.name == "composite" else 0.0
 
 
-def outcome(facts: Array, config: Reward, counted: NDArray[np.bool_], rate: float) -> Array:
+def outcome(facts: Array, config: Reward, resources: Array, rate: float) -> Array:
     """Return what an instance cost the objective, less what its own work made unavoidable.
 
     The control variates (a violation that the drawn work alone causes, the work over its reference)
@@ -81,7 +87,7 @@ def outcome(facts: Array, config: Reward, counted: NDArray[np.bool_], rate: floa
     Args:
         facts: (K, F).
         config: The weights.
-        counted: (R,) resources whose imbalance counts.
+        resources: (R,) how much the imbalance of each resource counts.
         rate: Instances per second of the zone.
     """
     reference = facts[:, FACT_REFERENCE_S]
@@ -90,8 +96,8 @@ def outcome(facts: Array, config: Reward, counted: NDArray[np.bool_], rate: floa
         np.minimum(facts[:, FACT_WAIT_S] / reference, WAIT_CAP)
         + (facts[:, FACT_DURATION_S] - facts[:, FACT_WORK_S]) / reference
     )
-    n_resources = len(counted)
-    change = _per_resource(facts, 0, n_resources)[:, counted].sum(axis=1)
+    n_resources = len(resources)
+    change = (_per_resource(facts, 0, n_resources) * resources).sum(axis=1)
     share = _per_resource(facts, 3, n_resources)[:, :2].max(axis=1)
     externality = np.minimum(facts[:, FACT_BEHIND], EXTERNALITY_CAP) * share
     penalty = (

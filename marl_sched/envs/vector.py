@@ -1,7 +1,7 @@
 """The whole cluster in one thread: E replicas of every zone, played window by window."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -90,17 +90,29 @@ class VectorEnv:
             zone.clone(sources, targets)
 
     def run(
-        self, policies: Mapping[str, ActingPolicy], split: str, episodes: Sequence[int]
+        self,
+        policies: Mapping[str, ActingPolicy],
+        split: str,
+        episodes: Sequence[int],
+        counted: Collection[str] = (),
     ) -> dict[str, NDArray[np.float64]]:
         """Play one episode in each replica, one policy a zone, and return its metrics (E,).
 
         `decisions` and `decision_s` are the number of decisions and the time the policies took.
+
+        Args:
+            policies: Policy by zone.
+            split: Split of the episodes.
+            episodes: One a replica.
+            counted: Zones that the metrics are of; empty: all. `imbalance_*` are always the whole
+                cluster's.
         """
         self._start(policies, split, episodes)
         while not self.done:
             self._play_window(policies)
             self.end_window()
-        sums = [zone.finish() for zone in self.zones.values()]
+        names = counted or self.zones
+        sums = [zone.finish() for name, zone in self.zones.items() if name in names]
         metrics = episode_metrics(self.experiment, sums)
         latency_us = 1e6 * self.decision_s / max(1, self.decisions)
         return {**metrics, "decision_latency_us": np.full(self.n_replicas, latency_us)}

@@ -20,6 +20,7 @@ from marl_sched.config import MICROSECONDS, Experiment
 from marl_sched.envs.credit import Credit
 from marl_sched.envs.kernels.observe import observe_rows
 from marl_sched.envs.kernels.play import play_window_weighted
+from marl_sched.envs.resource_weighting import ResourceWeighting
 from marl_sched.errors import ConfigError, ExchangeError
 from marl_sched.observation import Layout, Observation, Settlements
 from marl_sched.workload.episodes import draw_workload
@@ -42,8 +43,18 @@ class ZoneEnv:
         exchange: Exchange,
         n_replicas: int,
         with_rewards: bool = True,
+        weighting: ResourceWeighting | None = None,
     ) -> None:
-        """Host one zone; without rewards nothing is settled, for evaluations.
+        """Host one zone.
+
+        Args:
+            experiment: The whole experiment.
+            zone_name: The zone.
+            exchange: Where it meets the others.
+            n_replicas: E.
+            with_rewards: Without them nothing is settled, for evaluations.
+            weighting: Resource weights of the reward that are kept over episodes and follow those
+                of the train split; None: they begin anew in every episode.
 
         Raises:
             ConfigError: The experiment has no such zone.
@@ -60,7 +71,10 @@ class ZoneEnv:
         self.simulator = ZoneSimulator(experiment, zones[zone_name], n_replicas)
         self.peers = self.simulator.peers
         self.n_machines = self.simulator.n_machines
-        self._credit = Credit(experiment, self.simulator)
+        self._keeps_weights = weighting is not None
+        self._weighting = weighting or ResourceWeighting(experiment)
+        self._weights_follow = with_rewards
+        self._credit = Credit(experiment, self.simulator, self._weighting)
         candidates = self.n_machines + len(self.peers)
         layout = self.layout
         self._instance = np.zeros((n_replicas, len(layout.instance)), np.float32)
@@ -95,6 +109,8 @@ class ZoneEnv:
             ValueError: There is not one episode a replica.
         """
         experiment, zone = self.experiment, self.simulator.zone
+        is_followed = not self._keeps_weights or split == "train"
+        self._weights_follow = self._with_rewards and is_followed
         self.begin_with(
             [
                 EpisodeInput(
@@ -116,6 +132,8 @@ class ZoneEnv:
             raise ValueError(f"{len(inputs)} episodes for {self.n_replicas} replicas")
         self.simulator.reset(inputs)
         self._credit.reset()
+        if not self._keeps_weights:
+            self._weighting.reset()
         self._rows = np.zeros(0, np.int64)
         self._step = 0
         self._window = _OPENING
@@ -211,6 +229,8 @@ class ZoneEnv:
                 moments=moments,
             )
         )
+        if self._weights_follow and is_playing and self._is_measured():
+            self._weighting.observe(moments)
 
     def receive(self) -> None:
         """Take what the other zones posted and open the next window, or close the episode."""
@@ -320,12 +340,15 @@ class ZoneEnv:
         self.simulator.deliver_offloads(for_me([outbox.offloads for outbox in outboxes]))
         self._sample_cluster(np.sum([outbox.moments for outbox in outboxes], axis=0))
 
-    def _sample_cluster(self, moments: NDArray[np.float64]) -> None:
-        """Add the cluster's standard deviation at this boundary, moments (E, R, 3)."""
+    def _is_measured(self) -> bool:
+        """Return whether the end of the window lies in the span that counts."""
         parameters = self.simulator.state.parameters[0]
         now_us = (self._window + 1) * self.experiment.window_us
-        in_span = parameters["measured_from_us"] <= now_us <= parameters["measured_to_us"]
-        if self._window == _OPENING or not in_span:
+        return bool(parameters["measured_from_us"] <= now_us <= parameters["measured_to_us"])
+
+    def _sample_cluster(self, moments: NDArray[np.float64]) -> None:
+        """Add the cluster's standard deviation at this boundary, moments (E, R, 3)."""
+        if self._window == _OPENING or not self._is_measured():
             return
         count = np.maximum(moments[:, :, 0], 1.0)
         mean = moments[:, :, 1] / count

@@ -8,7 +8,12 @@ from marl_sched.config import load_config
 from marl_sched.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-STUDIED = {"algorithms": "base", "agent": "base", "federation": "disjoint"}
+STUDIED = {
+    "algorithms": "base",
+    "agent": "base",
+    "federation": "disjoint",
+    "resource-weights": "base",
+}
 
 
 def written(folder: Path, text: str) -> Path:
@@ -23,7 +28,14 @@ def test_overrides_of_our_studies_fit_the_configuration_they_are_for(path: Path)
     for policy in study.policies:
         load_config(config, [*policy.set, *policy.evaluate])
     for setting in study.settings:
-        load_config(config if setting.config is None else CONFIGS / setting.config, setting.set)
+        met = config if setting.config is None else CONFIGS / setting.config
+        experiment = load_config(met, setting.set)
+        named = [*setting.takes, *setting.counts]
+        if setting.adapt is not None:
+            named += [*setting.adapt.zones, *setting.adapt.fresh]
+            for policy in study.policies:
+                load_config(met, [*setting.set, *policy.set, *setting.adapt.set])
+        assert set(named) <= set(experiment.zone_names)
 
 
 def test_study_is_written_as_it_is_read(tmp_path: Path) -> None:
@@ -71,6 +83,18 @@ def test_only_leaves_the_named_policies_and_rules() -> None:
                 "logs and the files of a comparison",
             )
             for name in ("runs", "values", "logs", "report.md", "evaluation.json")
+        ),
+        (
+            "policies: [{name: a}]\nsettings: [{name: x, split: train}]\n",
+            "settings[0].split = train, expected test or validation",
+        ),
+        (
+            "policies: [{name: a}]\nsettings: [{name: x, adapt: {set: []}}]\n",
+            "settings[0].adapt.zones is missing",
+        ),
+        (
+            "policies: [{name: a}]\nsettings: [{name: x, adapt: {zones: [b], set: [seed=1]}}]\n",
+            "settings[0].adapt.set[0] = seed=1, expected no seed",
         ),
         ("- a\n", "expected a mapping of keys"),
     ],

@@ -54,6 +54,14 @@ BAD_VALUES = {
     "zones[0].machines[0].reserved={cpu_milli: 16000}": "zones[0].machines[0].reserved.cpu_milli = "
     "16000, expected a resource of the machine and less than its capacity, 16000",
     "zones[1].name=zone_0": "zones[1].name = zone_0, expected a name that does not stand there yet",
+    "reward.resource_weighting=running": "reward.resource_weighting = running, expected fixed, "
+    "adaptive",
+    "reward={resource_weights: {cpu_milli: 0, memory_mib: 0}}": "reward.resource_weights = "
+    "{cpu_milli: 0.0, memory_mib: 0.0}, expected a weight above 0 of one of cpu_milli, memory_mib",
+    "reward={resource_weighting: adaptive, resource_weights: {cpu_milli: 2}}": "reward."
+    "resource_weights = {cpu_milli: 2.0}, expected none with reward.resource_weighting = adaptive",
+    "reward={name: composite, resource_weighting: adaptive}": "reward.resource_weighting = "
+    "adaptive, expected fixed with reward.name = composite",
     "zones[0].load=0": "zones[0].load = 0, expected a number > 0 or null",
     "zones[0].load.x=1": "zones[0].load = {x: 1}, expected a number > 0 or null",
     "zones[0].mix={gpu: 1}": "zones[0].mix = {gpu: 1.0}, expected shares of web, etl, train, ",

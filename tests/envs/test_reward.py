@@ -23,10 +23,18 @@ from marl_sched.cluster.model import (
     N_PLAIN_FACTS,
 )
 from marl_sched.config import Experiment, Reward
-from marl_sched.envs.reward import EXTERNALITY_CAP, balance, composite, make_reward, outcome
+from marl_sched.envs.resource_weighting import ResourceWeighting
+from marl_sched.envs.reward import (
+    EXTERNALITY_CAP,
+    RewardFunction,
+    balance,
+    composite,
+    make_reward,
+    outcome,
+)
 from marl_sched.workload.episodes import draw_workload
 
-BOTH = np.array([True, True])
+BOTH = np.array([1.0, 1.0])
 
 PLAIN = {"offload": 1.0, "imbalance": 1.0, "externality": 0.0}
 """Weights that the numbers below were worked out with; an agent with a prior has others."""
@@ -36,6 +44,10 @@ def tiny(
     *zones: dict[str, Any], reward: dict[str, Any] | None = None, **changes: Any
 ) -> Experiment:
     return tiny_of(*zones, reward=PLAIN | (reward or {}), **changes)
+
+
+def reward_of(experiment: Experiment) -> RewardFunction:
+    return make_reward(experiment, experiment.zones[0], ResourceWeighting(experiment))
 
 
 def _facts(blocks: list[list[float]] | None = None, **values: float) -> np.ndarray:
@@ -95,7 +107,7 @@ def test_outcome_charges_imbalance_for_as_long_as_it_is_expected_to_last() -> No
     facts = _facts([[0.02, -0.005], [0, 0], [0, 0], [0, 0]], reference=30.0)
     assert _outcome(facts, rate=2.0, imbalance=1.4) == pytest.approx(-1.4 * 0.015 * 30 * 2)
     config = Reward(late=0.0, finish_violation=0.0, slowdown=0.0, cost=0.0, imbalance=1.0)
-    only_memory = outcome(facts, config, np.array([False, True]), 1.0)
+    only_memory = outcome(facts, config, np.array([0.0, 1.0]), 1.0)
     assert only_memory[0] == pytest.approx(0.005 * 30)
 
 
@@ -151,7 +163,7 @@ def test_resource_weights_are_normalised() -> None:
     reward = {"name": "composite", "resource_weights": {"cpu_milli": 3.0}}
     experiment = tiny(zone("a"), reward=reward)
     facts = _facts([[0, 0], [0.8, 0.4], [0, 0], [0, 0]])
-    found = make_reward(experiment, experiment.zones[0])(facts)
+    found = reward_of(experiment)(facts)
     assert found[0] == pytest.approx(0.5 * (0.75 * 0.8 + 0.25 * 0.4) + 0.3)
 
 
@@ -161,7 +173,7 @@ def test_rate_is_measured_on_tune_episodes_where_none_is_set() -> None:
     counts = [draw_workload(experiment, a, "tune", e).n_instances for e in range(4)]
     facts = _facts([[0.1, 0.0], [0, 0], [0, 0], [0, 0]])
     rate = sum(counts) / 4 / 60.0
-    assert make_reward(experiment, a)(facts)[0] == pytest.approx(-0.1 * rate)
+    assert reward_of(experiment)(facts)[0] == pytest.approx(-0.1 * rate)
 
 
 def test_facts_of_a_start_are_those_of_the_hand_worked_placement() -> None:

@@ -9,7 +9,7 @@ from marl_sched.cluster.exchange import LocalExchange, Outbox
 from marl_sched.config import Experiment, load_config
 from marl_sched.errors import CheckpointError, ExchangeAborted
 from zones.records import NetworkPair, RoundOrder, RoundReport
-from zones.state import policy_path, state_path
+from zones.state import policy_path, save_state, state_path
 from zones.worker import ZoneWorker
 
 ROOT = Path(__file__).parents[2]
@@ -107,6 +107,63 @@ def test_round_that_was_aborted_and_ordered_again_gives_the_same() -> None:
     assert_equal(worker.train_round(first.weights, order_of(2)), whole[1])
 
 
+ADAPTIVE = "reward.resource_weighting=adaptive"
+
+
+def test_running_resource_weights_change_the_reward_and_are_reported() -> None:
+    plain = next(rounds(worker_of(experiment_of()), 1))
+    one, two = rounds(worker_of(experiment_of(ADAPTIVE)), 1, 2)
+    weights = [
+        (r.metrics["reward_weight_cpu"], r.metrics["reward_weight_memory"]) for r in (one, two)
+    ]
+    assert all(cpu + memory == pytest.approx(2.0) for cpu, memory in weights)
+    assert weights[0] != weights[1]
+    assert weights[0][0] != 1.0
+    assert "reward_weight_cpu" not in plain.metrics
+    assert plain.metrics["mean_reward"] != one.metrics["mean_reward"]
+
+
+def test_validation_leaves_the_running_resource_weights_alone() -> None:
+    # As many episodes at once as in training, so that both are played in one environment.
+    experiment = experiment_of(ADAPTIVE, "training.validation_episodes=2")
+    worker = worker_of(experiment)
+    pair = NetworkPair(worker.initial_weights(), worker.initial_weights())
+    validated = worker.train_round(pair, order_of(1, validates=True))
+    assert_equal(validated, next(rounds(worker_of(experiment), 1)))
+
+
+@pytest.mark.parametrize("has_folder", [False, True])
+def test_running_resource_weights_go_back_with_a_lost_attempt(
+    tmp_path: Path, has_folder: bool
+) -> None:
+    experiment, exchange = experiment_of(ADAPTIVE), BreakingExchange()
+    worker = worker_of(experiment, exchange, tmp_path if has_folder else None)
+    whole = list(rounds(worker_of(experiment), 1, 2))
+    (first,) = rounds(worker, 1)
+    assert first.weights is not None
+    exchange.breaks_at = 15
+    with pytest.raises(ExchangeAborted):
+        worker.train_round(first.weights, order_of(2))
+    exchange.restart(["alone"])
+    assert_equal(worker.train_round(first.weights, order_of(2)), whole[1])
+
+
+def test_worker_that_starts_anew_goes_on_with_its_running_resource_weights(tmp_path: Path) -> None:
+    experiment = experiment_of(ADAPTIVE)
+    first, second = rounds(worker_of(experiment, folder=tmp_path), 1, 2)
+    assert first.weights is not None
+    again = worker_of(experiment, folder=tmp_path).train_round(first.weights, order_of(2))
+    assert_equal(again, second)
+
+
+def test_state_without_running_resource_weights_is_refused(tmp_path: Path) -> None:
+    worker_of(experiment_of()).save_state(tmp_path / "state.npz")
+    with pytest.raises(
+        CheckpointError, match=r"state\.npz: running variance of the resources: None"
+    ):
+        worker_of(experiment_of(ADAPTIVE)).load_state(tmp_path / "state.npz")
+
+
 def test_round_that_ended_and_is_ordered_again_gives_the_same() -> None:
     worker = worker_of(experiment_of())
     first, second = rounds(worker, 1, 2)
@@ -132,11 +189,9 @@ def test_spare_without_a_state_starts_with_an_empty_replay(tmp_path: Path) -> No
 
 
 def test_state_of_another_zone_is_refused(tmp_path: Path) -> None:
-    worker = worker_of(experiment_of())
-    worker.save_state(tmp_path / "state.npz")
-    worker.zone_name = "other"
-    with pytest.raises(CheckpointError, match=r"zone = 'alone', expected 'other'"):
-        worker.load_state(tmp_path / "state.npz")
+    save_state(tmp_path / "state.npz", "other", 1, {})
+    with pytest.raises(CheckpointError, match=r"zone = 'other', expected 'alone'"):
+        worker_of(experiment_of()).load_state(tmp_path / "state.npz")
 
 
 def test_half_written_state_is_refused(tmp_path: Path) -> None:
