@@ -1,12 +1,14 @@
 """`marl-sched compare` end to end on a tiny experiment: real processes, killed and gone on with."""
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tiny import machines, tiny, zone
 
@@ -14,7 +16,7 @@ from marl_sched.cli import run
 from marl_sched.comparing.curves import read_curve
 from marl_sched.comparing.playing import read_played
 from marl_sched.comparing.record import load
-from marl_sched.config import dump_config
+from marl_sched.config import dump_config, load_config
 from marl_sched.results import results_page
 
 Capture = pytest.CaptureFixture[str]
@@ -143,6 +145,65 @@ def test_failing_job_is_named_and_the_others_go_on(folder: Path, capsys: Capture
     assert run(given) == 0
     rows = json.loads((folder / "out/evaluation.json").read_text())["rows"]
     assert {row["policy"] for row in rows} == {"fine", "broken", "random", "kube-default"}
+
+
+LEARNS_ON = """
+policies: [{name: fedavg, set: [agent.prior=none]}]
+rules: [kube-default]
+settings:
+  - name: own
+  - {name: new, config: three.yaml, takes: {c: a}, counts: [c]}
+  - {name: new-on, config: three.yaml, takes: {c: a}, counts: [c], adapt: {zones: [c], set: SET}}
+  - name: new-scratch
+    config: three.yaml
+    counts: [c]
+    adapt: {zones: [c], fresh: [c], set: SET}
+  - {name: choice, split: validation}
+""".replace("SET", "[federation.strategy=none, training.rounds=2]")
+
+
+def test_policy_learns_on_in_a_setting_before_it_is_evaluated_there(
+    folder: Path, capsys: Capture
+) -> None:
+    experiment = load_config(folder / "tiny.yaml")
+    third = experiment.zones[0].model_copy(update={"name": "c"})
+    larger = experiment.model_copy(update={"name": "three", "zones": [*experiment.zones, third]})
+    (folder / "three.yaml").write_text(dump_config(larger))
+    (folder / "study.yaml").write_text(LEARNS_ON)
+    assert run(arguments("out")) == 0
+    settings = load(folder / "out")[0].evaluations
+    objectives = {name: one.metrics["fedavg"]["objective"] for name, one in settings.items()}
+    assert not np.array_equal(objectives["new"], objectives["new-on"])
+    assert not np.array_equal(objectives["new-on"], objectives["new-scratch"])
+    rule = [settings[n].metrics["kube-default"]["objective"] for n in ("new", "new-on")]
+    np.testing.assert_array_equal(*rule)
+    report = (folder / "out/report.md").read_text()
+    assert "of c alone over 6 held-out episodes" in report
+    assert "over 6 validation episodes" in report
+    adapted = folder / "out/runs/adapted"
+    kept = "checkpoints/zones/c/start.npz"
+    policy = folder / "out/runs/fedavg-2/checkpoints/best.npz"
+    assert (adapted / "new-on/fedavg-2" / kept).read_bytes() == policy.read_bytes()
+    assert not (adapted / "new-scratch/fedavg-2" / kept).exists()
+    config = load_config(adapted / "new-on/fedavg-2/config.yaml")
+    assert (config.seed, config.federation.strategy) == (2, "none")
+
+    # A training in a setting that was lost comes again, to the same end; nothing else does.
+    before = (folder / "out/new-on/evaluation.json").read_bytes()
+    shutil.rmtree(adapted / "new-on/fedavg-1")
+    capsys.readouterr()
+    assert run(arguments("out", "--dry-run")) == 0
+    assert "2 left" in capsys.readouterr().out
+    assert run(arguments("out")) == 0
+    assert (folder / "out/new-on/evaluation.json").read_bytes() == before
+
+
+def test_zone_that_a_setting_does_not_have_is_named(folder: Path, capsys: Capture) -> None:
+    (folder / "study.yaml").write_text(
+        "policies: [{name: x}]\nsettings: [{name: own, adapt: {zones: [d]}}]\n"
+    )
+    assert run(arguments("out")) == 2
+    assert "adapt.zones names d, expected names out of a, b" in capsys.readouterr().err
 
 
 def test_interrupt_leaves_no_process_behind(folder: Path) -> None:
