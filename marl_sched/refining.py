@@ -29,6 +29,8 @@ from marl_sched.tuning import scoring_processes
 MARGIN, SHARE = "gate_margin", "share"
 """Names of what is searched beside the rule's weights: the margin, and `share.0`, `share.1`, ..."""
 
+EVALUATIONS_FILE, REFINED_FILE = "refine.evaluations.jsonl", "refined.json"
+
 _SPREAD_OF_RULE = 0.5
 """Of the spread of the rule's own search: it was tuned before."""
 _SPREAD_OF_SHARE = 0.4
@@ -115,7 +117,7 @@ def refine(
     content: dict[str, object] = {"runs": [str(run) for run in runs], "start": start}
     point: Weights = start
     if n_evaluations > 1:
-        log = SearchLog(folder / "refine.evaluations.jsonl", _identity(experiment, policies))
+        log = SearchLog(folder / EVALUATIONS_FILE, _identity(experiment, policies))
         space = SearchSpace(_priors(layout, start), n_evaluations, BATCH, experiment.seed)
         with scoring_processes(partial(score_point, experiment, list(runs)), jobs) as score:
             found = search(space, score, log, progress)
@@ -131,7 +133,7 @@ def refine(
     config = (runs[0] / RunFolder(runs[0]).config_path.name).read_bytes()
     text = json.dumps(content | {"found": dict(point)}, indent=1) + "\n"
     write_atomically(RunFolder(folder).config_path, lambda file: file.write(config))
-    write_atomically(folder / "refined.json", lambda file: file.write(text.encode()))
+    write_atomically(folder / REFINED_FILE, lambda file: file.write(text.encode()))
     save_policy(path, refined(policies, point))
     return path
 

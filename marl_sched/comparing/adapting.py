@@ -41,9 +41,9 @@ class Adapting:
         return self.training.log
 
     @property
-    def needs(self) -> str:
+    def needs(self) -> tuple[str, ...]:
         """Name of the training that it goes on from."""
-        return self.origin.name
+        return (self.origin.name,)
 
     @property
     def cost_s(self) -> float:

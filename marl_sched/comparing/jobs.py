@@ -16,7 +16,7 @@ from marl_sched.errors import MarlSchedError, RunError
 from marl_sched.files import write_atomically
 from marl_sched.run_folder import RunFolder
 
-_COMMAND_LINE = "from marl_sched.cli import main; main()"
+COMMAND_LINE = "from marl_sched.cli import main; main()"
 _PLAYING = "marl_sched.comparing.playing"
 
 
@@ -32,8 +32,8 @@ class Job(Protocol):
         """Where its output goes."""
 
     @property
-    def needs(self) -> str:
-        """Name of the job that must be done before; empty: none."""
+    def needs(self) -> tuple[str, ...]:
+        """Names of the jobs that must be done before."""
 
     @property
     def cost_s(self) -> float:
@@ -72,7 +72,7 @@ class Training:
     folder: Path
     log: Path
     cost_s: float = 1.0
-    needs: str = ""
+    needs: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -137,20 +137,18 @@ class Training:
 
     def stamped(self) -> str:
         """Return the identity of what is in the folder; empty: nothing."""
-        return _read_stamp(self.stamp)
+        return read_stamp(self.stamp)
 
     def stamp_as(self, identity: str) -> None:
         """Note what the run belongs to."""
-        self.stamp.parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({"identity": identity}) + "\n"
-        write_atomically(self.stamp, lambda file: file.write(text.encode()))
+        write_stamp(self.stamp, identity)
 
     def plain_command(self) -> list[str]:
         """Return the command that trains, or goes on."""
         settings = [part for override in self.overrides for part in ("--set", override)]
         has_begun = (self.folder / "config.yaml").exists()
         return [
-            *(sys.executable, "-c", _COMMAND_LINE, "train", self.config, *settings),
+            *(sys.executable, "-c", COMMAND_LINE, "train", self.config, *settings),
             *("--out", str(self.folder), *(["--resume"] if has_begun else [])),
         ]
 
@@ -165,7 +163,7 @@ class Evaluating:
         setting: Name of the setting.
         order: What to play.
         log: Where its output goes.
-        needs: Name of the training; empty for a rule.
+        needs: Names of the jobs that make the policy; none for a rule.
         cost_s: About how many CPU seconds it takes.
     """
 
@@ -174,7 +172,7 @@ class Evaluating:
     setting: str
     order: Play
     log: Path
-    needs: str = ""
+    needs: tuple[str, ...] = ()
     cost_s: float = 1.0
 
     @property
@@ -216,7 +214,14 @@ def tail(log: Path, n_lines: int = 5) -> list[str]:
     return list(said[-n_lines:])
 
 
-def _read_stamp(path: Path) -> str:
+def write_stamp(path: Path, identity: str) -> None:
+    """Note beside a folder what is in it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"identity": identity}) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def read_stamp(path: Path) -> str:
     """Return the identity that a stamp holds; empty if there is none.
 
     Raises:

@@ -156,7 +156,7 @@ class LoadPlan:
         )
         cost = self._estimates.playing_s(order.experiment, order.n_episodes, bool(rule))
         log = self.out / "logs" / place / f"{name}.log"
-        return Evaluating(policy, seed, _setting(share), order, log, "", cost)
+        return Evaluating(policy, seed, _setting(share), order, log, (), cost)
 
     def _overrides(self, share: float) -> tuple[str, ...]:
         """Return the overrides that scale the load, that of zones with one of their own too."""

@@ -12,6 +12,7 @@ from marl_sched.comparing.estimates import Estimates
 from marl_sched.comparing.folder import RUNS_FOLDER
 from marl_sched.comparing.jobs import Evaluating, Job, Training
 from marl_sched.comparing.playing import Play, load_cached
+from marl_sched.comparing.refining import Refining
 from marl_sched.comparing.study import DEFAULT_STUDY, Adapt, Setting, Study, StudyPolicy
 from marl_sched.config import Experiment
 from marl_sched.errors import ConfigError
@@ -91,7 +92,8 @@ class Plan:
                 self._training(policy, 1)
             with self._naming(f"policies {policy.name}, evaluate"):
                 load_cached(str(self.config), (*self.overrides, *policy.set, *policy.evaluate))
-        jobs: list[Training | Adapting] = [*self.trainings, *self.adaptations]
+        jobs: list[Training | Adapting | Refining]
+        jobs = [*self.trainings, *self.adaptations, *self.refinings]
         for job in jobs:
             _ = job.experiment
             job.check()
@@ -99,7 +101,14 @@ class Plan:
     @cached_property
     def trainings(self) -> list[Training]:
         """All trainings, seed by seed, so that every policy has its first one early."""
-        return [self._training(p, seed) for seed in self.seeds for p in self.study.policies]
+        trained = [policy for policy in self.study.policies if policy.is_trained]
+        return [self._training(policy, seed) for seed in self.seeds for policy in trained]
+
+    @cached_property
+    def refinings(self) -> list[Refining]:
+        """All policies that are made of trained ones."""
+        made = [policy for policy in self.study.policies if not policy.is_trained]
+        return [self._refining(policy, seed) for seed in self.seeds for policy in made]
 
     @cached_property
     def adaptations(self) -> list[Adapting]:
@@ -143,7 +152,8 @@ class Plan:
     def jobs(self) -> list[Job]:
         """All jobs; what is cheap or was waited for comes first."""
         evaluations = list(self.evaluations)
-        return [*evaluations, *self.adaptations, *self.trainings, *self.yardsticks]
+        made: list[Job] = [*self.adaptations, *self.refinings]
+        return [*evaluations, *made, *self.trainings, *self.yardsticks]
 
     @contextmanager
     def _naming(self, place: str) -> Iterator[None]:
@@ -182,6 +192,24 @@ class Plan:
             cost_s=self._estimates.training_s(load_cached(str(self.config), overrides)),
         )
 
+    def _refining(self, policy: StudyPolicy, seed: int) -> Refining:
+        name = f"{policy.name}-{seed}"
+        overrides = (*self.overrides, f"seed={seed}")
+        experiment = load_cached(str(self.config), overrides)
+        n_episodes = policy.refine * experiment.tuning.episodes if policy.refine > 1 else 0
+        by_name = {one.name: one for one in self.study.policies}
+        return Refining(
+            policy=policy.name,
+            seed=seed,
+            config=str(self.config),
+            overrides=overrides,
+            origins=tuple(self._training(by_name[origin], seed) for origin in policy.of),
+            n_evaluations=policy.refine,
+            folder=self.out / RUNS_FOLDER / name,
+            log=self.out / "logs" / f"refine-{name}.log",
+            cost_s=self._estimates.playing_s(experiment, n_episodes, is_rule=False),
+        )
+
     def _adapting(self, setting: Setting, adapt: Adapt, policy: StudyPolicy, seed: int) -> Adapting:
         name = f"{policy.name}-{seed}"
         config, own = self._source(setting)
@@ -206,7 +234,7 @@ class Plan:
     def _of_rule(self, setting: Setting, rule: str) -> Evaluating:
         order = replace(self._order(setting, rule), rule=rule, tuned=str(self.tuned or ""))
         cost = self._playing_s(order, is_rule=True)
-        return Evaluating(rule, 0, setting.name, order, self._log(setting, rule), "", cost)
+        return Evaluating(rule, 0, setting.name, order, self._log(setting, rule), (), cost)
 
     def _of_run(self, setting: Setting, policy: StudyPolicy, seed: int) -> Evaluating:
         name = f"{policy.name}-{seed}"
@@ -218,14 +246,14 @@ class Plan:
             agent_config=str(RunFolder(run).config_path) if policy.evaluate else "",
             agent=tuple(policy.evaluate),
         )
-        needs = f"train {name}"
+        needs = f"train {name}" if policy.is_trained else f"refine {name}"
         if setting.adapt is not None:
             needs = f"adapt {name} to {setting.name}"
             adapted = str(self._adapted(setting, name))
             order = replace(order, adapted=adapted, adapted_zones=tuple(setting.adapt.zones))
         log = self._log(setting, name)
         cost = self._playing_s(order, is_rule=False)
-        return Evaluating(policy.name, seed, setting.name, order, log, needs, cost)
+        return Evaluating(policy.name, seed, setting.name, order, log, (needs,), cost)
 
     def _yardstick(self, rule: str, seed: int) -> Evaluating:
         name = f"{rule}-{seed}"
@@ -239,7 +267,7 @@ class Plan:
             split=_VALIDATION,
         )
         log = self.out / "logs" / f"{_VALIDATION}-{name}.log"
-        return Evaluating(rule, seed, _VALIDATION, order, log, "", self._playing_s(order, True))
+        return Evaluating(rule, seed, _VALIDATION, order, log, (), self._playing_s(order, True))
 
     def _order(self, setting: Setting, name: str) -> Play:
         source, overrides = self._source(setting)

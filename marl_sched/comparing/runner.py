@@ -126,8 +126,9 @@ class Runner:
         for job in self._waiting():
             if len(self._running) >= self._n_slots:
                 break
-            if job.needs in self._failures:
-                self._failures[job.name] = Failure(job.name, f"left out: {job.needs} failed")
+            if failed := [name for name in job.needs if name in self._failures]:
+                reason = f"left out: {', '.join(failed)} failed"
+                self._failures[job.name] = Failure(job.name, reason)
                 continue
             job.log.parent.mkdir(parents=True, exist_ok=True)
             process = self._make(job)
@@ -138,12 +139,13 @@ class Runner:
 
     def _waiting(self) -> Iterator[Job]:
         """Yield jobs that wait for nothing but a slot, or for what has failed."""
-        known = {job.name for job in self._jobs}
+        left = {job.name for job in self._jobs} - self._done
         for job in self._jobs:
             is_settled = job.name in self._done or job.name in self._failures
             if is_settled or job.name in self._running:
                 continue
-            if job.needs not in known or job.needs in self._done or job.needs in self._failures:
+            has_failed = any(name in self._failures for name in job.needs)
+            if has_failed or not left.intersection(job.needs):
                 yield job
 
     def _collect(self) -> bool:

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 
 from marl_sched.agents.heuristics import FIXED_RULES, RULES
 from marl_sched.comparing.folder import RUNS_FOLDER
-from marl_sched.config.base import WHOLE_FILE, Model, Name
+from marl_sched.config.base import WHOLE_FILE, Model, Name, PositiveInt
 from marl_sched.config.loading import one_line, read_mapping
 from marl_sched.config.messages import problems
 from marl_sched.config.yaml_text import render_yaml
@@ -46,6 +46,11 @@ class StudyPolicy(Model):
     """What tables call it."""
     set: list[str] = Field(default=[])
     """Overrides of the configuration it is trained with, as in federation.strategy=none."""
+    of: list[str] = Field(default=[])
+    """Policies of the study, trained ones, that it is made of instead of being trained: their
+    corrections of the rule are added up, seed by seed, as by `marl-sched refine`."""
+    refine: PositiveInt = 1
+    """With `of`: points of the search over margin, shares and rule; 1: none."""
     evaluate: list[str] = Field(default=[])
     """Overrides of `agent` that it decides with when it is evaluated, as in
     agent.cvar_alpha=0.25; what it meets is said by `settings`."""
@@ -54,7 +59,13 @@ class StudyPolicy(Model):
     def what(self) -> str:
         """How it differs from the configuration, in a line."""
         evaluated = [f"(evaluated with {text})" for text in self.evaluate]
-        return " ".join([*self.set, *evaluated]) or _AS_IT_IS
+        made = [f"{' + '.join(self.of)}, refined in {self.refine} evaluations"] if self.of else []
+        return " ".join([*made, *self.set, *evaluated]) or _AS_IT_IS
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it has a training of its own."""
+        return not self.of
 
 
 class Adapt(Model):
@@ -133,7 +144,8 @@ class Study(Model):
         for name in chosen:
             if name not in allowed:
                 raise ConfigError(f"--only {name}: expected names out of {', '.join(allowed)}")
-        policies = [policy for policy in self.policies if policy.name in chosen]
+        made = [name for one in self.policies if one.name in chosen for name in one.of]
+        policies = [policy for policy in self.policies if policy.name in (*chosen, *made)]
         if not policies:
             raise ConfigError(
                 f"--only {','.join(chosen)}: expected at least one of "
@@ -170,6 +182,7 @@ class Study(Model):
                 )
             yield from _seeds(f"settings[{index}].set", setting.set)
             if setting.adapt is not None:
+                yield from self._made_ones(f"settings[{index}].adapt")
                 yield from _seeds(f"settings[{index}].adapt.set", setting.adapt.set)
 
     def _policy_problems(self) -> Iterator[str]:
@@ -178,6 +191,7 @@ class Study(Model):
             if policy.name in (*RULES, ALL_RULES, *self.policy_names[:index]):
                 yield f"{path}.name = {policy.name}, expected a name that no rule or policy has"
             yield from _seeds(f"{path}.set", policy.set)
+            yield from self._origin_problems(path, policy)
             for number, text in enumerate(policy.evaluate):
                 if not text.strip().startswith(_AGENT):
                     yield (
@@ -188,6 +202,22 @@ class Study(Model):
             if name not in self.policy_names:
                 allowed = ", ".join(self.policy_names)
                 yield f"ours[{index}] = {name}, expected names out of {allowed}"
+
+    def _made_ones(self, path: str) -> Iterator[str]:
+        for policy in self.policies:
+            if policy.of:
+                yield f"{path}, expected none beside {policy.name}, which is not trained (`of`)"
+
+    def _origin_problems(self, path: str, policy: StudyPolicy) -> Iterator[str]:
+        trained = [one.name for one in self.policies if one.is_trained]
+        for number, name in enumerate(policy.of):
+            if name not in trained:
+                allowed = ", ".join(trained) or "trained policies"
+                yield f"{path}.of[{number}] = {name}, expected names out of {allowed}"
+        if policy.of and policy.set:
+            yield f"{path}.set = {policy.set}, expected none with `of`: it is not trained"
+        if policy.refine > 1 and not policy.of:
+            yield f"{path}.refine = {policy.refine}, expected it with `of` only"
 
 
 def study_path(path: Path | None = None) -> Path:

@@ -24,11 +24,13 @@ STUDY = """
 policies:
   - name: fedavg
   - {name: local-only, set: [federation.strategy=none], evaluate: [agent.cvar_alpha=0.5]}
+  - {name: refined, of: [fedavg], refine: 5}
 rules: [round-robin, random, kube-default]
 settings:
   - name: own
   - {name: swapped, set: ["zones[0].load=0.7", "zones[1].load=1.1"]}
 """
+POLICIES = ("fedavg", "local-only", "refined")
 RESULTS = ("evaluation.json", "evaluation_episodes.npz", "swapped/evaluation.json")
 pytestmark = pytest.mark.processes
 
@@ -47,6 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "replay_mib": 1,
         },
         training={"replicas": 2, "rounds": 6, "validation_episodes": 2, "validate_every": 2},
+        tuning={"episodes": 2},
         evaluation={"episodes": 6, "replicas": 4, "bootstrap_samples": 50},
     )
     monkeypatch.chdir(tmp_path)
@@ -92,7 +95,7 @@ def test_killed_and_gone_on_with_gives_equal_results(folder: Path, capsys: Captu
     own = compared.evaluations["own"]
     assert own.metrics["fedavg"]["objective"].shape == (2, 6)
     assert own.origin["seed"] == 1
-    assert own.origin["training_seeds"] == {"fedavg": [1, 2], "local-only": [1, 2]}
+    assert own.origin["training_seeds"] == dict.fromkeys(POLICIES, [1, 2])
     pairs = {(ratio.policy, ratio.baseline) for ratio in own.ratios}
     assert {("fedavg", "local-only"), ("fedavg", "random"), ("fedavg", "best-fixed")} <= pairs
     curve = compared.curves.runs["fedavg"][1]
@@ -236,9 +239,10 @@ def test_interrupt_leaves_no_process_behind(folder: Path) -> None:
 def test_dry_run_prints_the_plan_and_writes_nothing(folder: Path, capsys: Capture) -> None:
     assert run(arguments("out", "--dry-run")) == 0
     said = capsys.readouterr().out
-    assert "2 policies x 2 training seeds" in said
+    assert "3 policies x 2 training seeds" in said
+    assert "refined: fedavg, refined in 5 evaluations" in said
     assert "local-only: federation.strategy=none (evaluated with agent.cvar_alpha=0.5)" in said
-    assert "20 jobs, 20 left" in said
+    assert "26 jobs, 26 left" in said
     assert not (folder / "out").exists()
 
 
@@ -264,7 +268,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(folder: Path, capsys: Captur
         ),
         (
             "policies: [{name: a}]\nsettings: [{name: s, takes: {zone_9: a}}]",
-            "study.yaml: settings s: takes.zone_9, expected names out of a, b",
+            "study.yaml: settings s: takes names zone_9, expected names out of a, b",
         ),
     ],
 )

@@ -96,6 +96,24 @@ def test_only_leaves_the_named_policies_and_rules() -> None:
             "policies: [{name: a}]\nsettings: [{name: x, adapt: {zones: [b], set: [seed=1]}}]\n",
             "settings[0].adapt.set[0] = seed=1, expected no seed",
         ),
+        (
+            "policies: [{name: a}, {name: b, of: [c]}]\n",
+            "policies[1].of[0] = c, expected names out of a",
+        ),
+        (
+            "policies: [{name: a}, {name: b, of: [a]}, {name: c, of: [b]}]\n",
+            "policies[2].of[0] = b, expected names out of a",
+        ),
+        (
+            "policies: [{name: a}, {name: b, of: [a], set: [agent.n_step=2]}]\n",
+            "policies[1].set = ['agent.n_step=2'], expected none with `of`",
+        ),
+        ("policies: [{name: a, refine: 9}]\n", "policies[0].refine = 9, expected it with `of`"),
+        (
+            "policies: [{name: a}, {name: b, of: [a]}]\n"
+            "settings: [{name: x, adapt: {zones: [z]}}]\n",
+            "settings[0].adapt, expected none beside b, which is not trained",
+        ),
         ("- a\n", "expected a mapping of keys"),
     ],
 )
@@ -114,3 +132,10 @@ def test_unknown_name_of_only_is_refused() -> None:
         load_study().only(["sarsa"])
     with pytest.raises(ConfigError, match="--only random: expected at least one of qrdqn"):
         load_study().only(["random"])
+
+
+def test_only_keeps_what_a_policy_is_made_of(tmp_path: Path) -> None:
+    text = "policies: [{name: a}, {name: b}, {name: c}, {name: d, of: [a, c], refine: 5}]\n"
+    study = load_study(written(tmp_path, text)).only(["d"])
+    assert study.policy_names == ["a", "c", "d"]
+    assert study.policies[-1].what == "a + c, refined in 5 evaluations"

@@ -13,7 +13,7 @@ from marl_sched.comparing.runner import Runner, State
 class PaperJob:
     name: str
     log: Path
-    needs: str = ""
+    needs: tuple[str, ...] = ()
     fails: bool = False
     cost_s: float = 1.0
     ran: list[str] = field(default_factory=list)
@@ -78,7 +78,7 @@ def nothing(_: State) -> None:
 
 
 def test_job_starts_after_the_one_it_needs(tmp_path: Path) -> None:
-    jobs = [PaperJob("play", tmp_path / "p", needs="train"), PaperJob("train", tmp_path / "t")]
+    jobs = [PaperJob("play", tmp_path / "p", needs=("train",)), PaperJob("train", tmp_path / "t")]
     bench = Bench(jobs, 2)
     assert bench.runner.run(nothing) == []
     assert bench.journal == ["start train", "end train", "start play", "end play"]
@@ -104,7 +104,7 @@ def test_no_more_jobs_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
 def test_failed_job_is_named_with_its_last_lines_and_the_others_go_on(tmp_path: Path) -> None:
     jobs = [
         PaperJob("train", tmp_path / "t", fails=True),
-        PaperJob("play", tmp_path / "p", needs="train"),
+        PaperJob("play", tmp_path / "p", needs=("train",)),
         PaperJob("other", tmp_path / "o"),
     ]
     bench = Bench(jobs, 1)
