@@ -27,6 +27,7 @@ from federation.flower_private import pull_replies_at_once
 from federation.guarded import die_with_parent
 from federation.key_claims import KeyClaims, Objection, no_objection
 from federation.local_run import open_session
+from federation.quantile_pilots import find_quantiles
 from federation.renewal import Renewal
 from federation.round_driver import Limits, Unlucky
 from federation.server_app import make_server_app
@@ -127,7 +128,8 @@ def _open(settings: ServerSettings, wanted: Wanted) -> Experiment:
     """
     config = settings.run_dir / CONFIG
     if not config.exists():
-        RunFolder.create(settings.run_dir, load_for_training(settings.config))
+        experiment = find_quantiles(load_for_training(settings.config), settings.run_dir)
+        RunFolder.create(settings.run_dir, experiment)
     private = settings.run_dir / PRIVATE
     make_private_folder(private)
     handler = logging.FileHandler(private / "serverapp.log")

@@ -6,6 +6,7 @@ from pathlib import Path
 from marl_sched.agents.tuned import load_tuned, tuned_path
 from marl_sched.config import Experiment, load_config
 from marl_sched.observation import Layout
+from marl_sched.quantile_choice import with_number
 
 
 def load_for_training(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
@@ -30,11 +31,16 @@ def load_for_training(path: str | Path, overrides: Iterable[str] = ()) -> Experi
     return _with_weights(experiment, weights)
 
 
-def with_weights_of(experiment: Experiment, running: Experiment) -> Experiment:
-    """Return an experiment with the prior's weights that a run of it has, if it names none."""
-    if not _asks_for_weights(experiment):
-        return experiment
-    return _with_weights(experiment, running.agent.prior_weights)
+def resolved_like(experiment: Experiment, running: Experiment) -> Experiment:
+    """Return an experiment with what was looked up and found for a run of it.
+
+    That is the prior's weights and the number of quantiles, where it names none.
+    """
+    if _asks_for_weights(experiment):
+        experiment = _with_weights(experiment, running.agent.prior_weights)
+    if experiment.agent.finds_quantiles:
+        experiment = with_number(experiment, running.agent.quantile_count)
+    return experiment
 
 
 def _asks_for_weights(experiment: Experiment) -> bool:

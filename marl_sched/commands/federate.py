@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,9 +24,10 @@ from marl_sched.commands.options import (
     folder_of,
 )
 from marl_sched.commands.progress import Progress
+from marl_sched.commands.quantiles import found_quantiles, require_startable
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.files import alone_in
-from marl_sched.run_folder import RunFolder, require_new
+from marl_sched.run_folder import RunFolder
 from marl_sched.training_config import load_for_training
 from zones.tls import is_loopback
 
@@ -127,8 +129,7 @@ def federate(  # noqa: PLR0913 - one parameter an option
         require_host(name)
     experiment = load_for_training(config, overrides)
     folder = RUNS / experiment.name if out is None else out
-    if not resume:
-        require_new(folder, experiment)
+    experiment = require_startable(experiment, folder, resume)
     usual = Ports() if is_local else PORTS
     given = {
         "fleet": fleet_port,
@@ -157,6 +158,8 @@ def federate(  # noqa: PLR0913 - one parameter an option
     settings.ports.chosen(host, is_secure)
     if certificates is not None:
         open_pki(settings)
+    experiment = found_quantiles(experiment, folder)
+    settings = replace(settings, experiment=experiment)
     if not resume:
         RunFolder.create(folder, experiment)
     if not (resume and _is_finished(settings)):

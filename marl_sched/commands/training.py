@@ -19,9 +19,9 @@ from marl_sched.commands.options import (
     folder_of,
 )
 from marl_sched.commands.progress import Progress
+from marl_sched.commands.quantiles import found_quantiles, require_startable
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Experiment
-from marl_sched.run_folder import require_new
 from marl_sched.training_config import load_for_training
 
 
@@ -52,10 +52,10 @@ def train(
     """
     experiment = load_for_training(config, overrides)
     folder = RUNS / experiment.name if out is None else out
-    if not resume:
-        require_new(folder, experiment)
+    experiment = require_startable(experiment, folder, resume)
     typer.echo(f"watch: {command_line('dashboard', folder)}", err=True)
     warm_up()
+    experiment = found_quantiles(experiment, folder)
     with observed(experiment, folder, metrics, tensorboard) as note:
         result = train_with_progress(experiment, folder, resume, note)
     typer.echo(f"wrote {folder}: {describe(result)}")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 from pathlib import Path
+from typing import Any
 
 from marl_sched.config.experiment import Experiment
 
@@ -17,7 +18,9 @@ _NOT_SEEN_BY_RULES = {
     "evaluation",
     "tuning",
 }
-_SILENT: dict[str, dict[str, object]] = {}
+_SILENT: dict[str, dict[str, object]] = {
+    "agent": {"quantiles_tolerance": 0.01, "pilot_rounds": 4, "pilot_seeds": 1},
+}
 """By section, settings that came after results were recorded, and the value with which they do
 nothing: with it the hash is that of a configuration without the setting."""
 
@@ -30,6 +33,18 @@ def config_hash(experiment: Experiment) -> str:
 def environment_hash(experiment: Experiment) -> str:
     """Return 16 hex digits over the fields that decide what a rule meets and is scored by."""
     return _digest(experiment, _NOT_SEEN_BY_RULES)
+
+
+def completed(data: Any) -> Any:
+    """Return a configuration as plain data with the later settings that it was written without."""
+    if not isinstance(data, dict):
+        return data
+    later = {
+        section: settings | data[section]
+        for section, settings in _SILENT.items()
+        if isinstance(data.get(section), dict)
+    }
+    return data | later
 
 
 def _digest(experiment: Experiment, exclude: set[str]) -> str:
