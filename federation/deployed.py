@@ -128,8 +128,7 @@ def _open(settings: ServerSettings, wanted: Wanted) -> Experiment:
     """
     config = settings.run_dir / CONFIG
     if not config.exists():
-        experiment = find_quantiles(load_for_training(settings.config), settings.run_dir)
-        RunFolder.create(settings.run_dir, experiment)
+        create_run(settings.run_dir, settings.config)
     private = settings.run_dir / PRIVATE
     make_private_folder(private)
     handler = logging.FileHandler(private / "serverapp.log")
@@ -139,6 +138,16 @@ def _open(settings: ServerSettings, wanted: Wanted) -> Experiment:
         logger.setLevel(logging.INFO)
         logger.addHandler(handler)
     return wanted.take() or load_config(config)
+
+
+def create_run(run_dir: Path, config: str) -> None:
+    """Create the folder of a new run of a configuration file; what is to be found first is found.
+
+    Raises:
+        ConfigError: The file is not valid.
+        RunError: The folder holds something else.
+    """
+    RunFolder.create(run_dir, find_quantiles(load_for_training(config), run_dir))
 
 
 def _serve(

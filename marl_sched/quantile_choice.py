@@ -130,9 +130,7 @@ class Search:
         mean = float(own.mean())
         if n_quantiles == REFERENCE:
             return Figures(n_quantiles, mean, 1.0, 1.0, 1.0, len(own))
-        return Figures(
-            n_quantiles, mean, found.ratio, found.ci95_low, found.ci95_high, len(own)
-        )
+        return Figures(n_quantiles, mean, found.ratio, found.ci95_low, found.ci95_high, len(own))
 
     def save(self, run_dir: Path) -> None:
         """Write what is known, atomically."""

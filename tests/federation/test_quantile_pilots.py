@@ -4,9 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
+from federate_process import federate
 from tiny import machines, tiny, zone
 from zone_double import Killed, written
 
+from federation.deployed import create_run
 from federation.local_run import train
 from federation.quantile_pilots import find_quantiles
 from federation.session import RoundDone
@@ -15,6 +17,7 @@ from marl_sched.config import Experiment, dump_config, load_config
 from marl_sched.errors import ConfigError
 from marl_sched.quantile_choice import TRIED
 from marl_sched.run_folder import PILOTS_FOLDER, QUANTILES_FILE
+from marl_sched.training_config import resolved_like
 from zones.worker import first_weights
 
 
@@ -31,7 +34,7 @@ def auto(strategy: str = "fedavg", **agent: object) -> Experiment:
 
 
 def test_what_needs_a_number_says_that_it_is_to_be_found() -> None:
-    with pytest.raises(ConfigError, match="agent.n_quantiles = auto, expected an integer > 0"):
+    with pytest.raises(ConfigError, match=r"agent\.n_quantiles = auto, expected an integer > 0"):
         first_weights(auto())
 
 
@@ -87,3 +90,30 @@ def test_train_trains_with_the_number_and_goes_on_with_it(
     assert "exists already" in capsys.readouterr().err
     assert run(["train", "tiny.yaml", "--out", "none", "--resume"]) == 1
     assert "leave out --resume" in capsys.readouterr().err
+
+
+@pytest.mark.network
+@pytest.mark.processes
+def test_federate_finds_the_number_that_train_finds_and_trains_the_same(tmp_path: Path) -> None:
+    with federate(tmp_path / "apart", auto()) as apart:
+        assert apart.wait() == 0, apart.output
+    config = tmp_path / "apart.yaml"
+    assert run(["train", str(config), "--out", str(tmp_path / "together")]) == 0
+    for name in (QUANTILES_FILE, "config.yaml"):
+        assert (tmp_path / "apart" / name).read_text() == (tmp_path / "together" / name).read_text()
+    assert written(tmp_path / "apart")["metrics.jsonl"]
+    assert written(tmp_path / "apart")["best.npz"] == written(tmp_path / "together")["best.npz"]
+
+
+def test_number_of_a_run_is_that_of_its_changed_configuration(tmp_path: Path) -> None:
+    running = find_quantiles(auto(), tmp_path)
+    assert resolved_like(auto(), running) == running
+    assert resolved_like(running, auto()) == running
+
+
+def test_run_without_a_supervisor_finds_its_number_first(tmp_path: Path) -> None:
+    config = tmp_path / "tiny.yaml"
+    config.write_text(dump_config(auto()))
+    create_run(tmp_path / "run", str(config))
+    number = load_config(tmp_path / "run" / "config.yaml").agent.n_quantiles
+    assert number == json.loads((tmp_path / "run" / QUANTILES_FILE).read_text())["n_quantiles"]
