@@ -48,6 +48,10 @@ COMMANDS = {
         "tuning:tune",
         "Tune the weights of the rule `tuned`: random search, then steps around the best.",
     ),
+    "prune": Entry(
+        "prune:prune",
+        "Make a run's network smaller, and say what that costs and saves.",
+    ),
     "trace": Entry(
         "trace:trace",
         "Turn raw traces into task tables, describe them, or generate tables like them.",

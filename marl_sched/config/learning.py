@@ -116,7 +116,7 @@ class Agent(Model):
     """n_quantiles auto: share of the validation objective that fewer quantiles may cost."""
     pilot_rounds: PositiveInt = 4
     """n_quantiles auto: rounds of a short training, at most those of the run."""
-    pilot_seeds: PositiveInt = 1
+    pilot_seeds: PositiveInt = 2
     """n_quantiles auto: short trainings of every number, with the run's seed and those after it."""
     kappa: NonNegative = 1.0
     """Threshold of the quantile Huber loss; 0 gives the plain quantile loss."""
