@@ -3,7 +3,7 @@
     RUN's policy --plays--> recorded decisions --agents/pruning--> smaller policy
                                                                       |  both play the same
                                                                       v  validation episodes
-    OUT/config.yaml (RUN's), checkpoints/best.npz or zones/ZONE/policy-*.npz, pruning.json
+    OUT/checkpoints/best.npz or zones/ZONE/policy-*.npz, pruning.json; the rest is RUN's
 
 OUT is a run's folder to whatever plays policies. Decisions are recorded in other validation
 episodes than those that the loss is measured in.
@@ -168,7 +168,10 @@ def write_pruned(run: Path, out: Path, pruned: Pruned, keep: float, n_episodes: 
     content = _content(pruned, keep, n_episodes)
     text = json.dumps(content, indent=1, allow_nan=False) + "\n"
     write_atomically(out / PRUNING_FILE, lambda file: file.write(text.encode()))
-    shutil.copyfile(source.config_path, folder.config_path)
+    # What the policies come from: reports show how it was trained.
+    for path in (source.config_path, source.metrics_path, source.timing_path):
+        if path.exists():
+            shutil.copyfile(path, out / path.name)
 
 
 def sizes(policy: LearnedPolicy) -> dict[str, Any]:
@@ -215,12 +218,20 @@ def _record(policies: Policies, experiment: Experiment, first: int) -> dict[str,
 
 
 def _rows(policy: LearnedPolicy, seen: Sequence[Observation]) -> Rows:
-    """Return the unmasked candidates of observations, as a policy's network sees them."""
-    inputs, contexts = [], []
+    """Return the unmasked candidates of observations, as a policy's network sees them.
+
+    A decision's machines count as much as its peers: to send an instance away that should stay is
+    what costs most, however few peers there are.
+    """
+    inputs, weights, contexts = [], [], []
     for observation in seen:
         extended = policy.scorer.extended(observation)
         context = context_of(extended)
         row, candidate = np.nonzero(extended.mask)
         inputs.append(np.concatenate([extended.candidates[row, candidate], context[row]], axis=1))
+        is_peer = candidate >= extended.n_machines
+        n_peers = extended.mask[:, extended.n_machines :].sum(axis=1)
+        n_machines = extended.mask[:, : extended.n_machines].sum(axis=1)
+        weights.append(1.0 / np.where(is_peer, n_peers[row], n_machines[row]))
         contexts.append(context)
-    return Rows(np.concatenate(inputs), np.concatenate(contexts))
+    return Rows(np.concatenate(inputs), np.concatenate(weights), np.concatenate(contexts))

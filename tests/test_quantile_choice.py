@@ -25,7 +25,7 @@ REFERENCE = (0.5, 0.7)
 def auto(**agent: object) -> Experiment:
     return tiny(
         zone("a"),
-        agent={"n_quantiles": "auto", "quantiles_tolerance": 0.05, **agent},
+        agent={"n_quantiles": "auto", "quantiles_tolerance": 0.05, "pilot_seeds": 1, **agent},
         training={"rounds": 3, "validation_episodes": 2},
         evaluation={"bootstrap_samples": 50},
         seed=7,

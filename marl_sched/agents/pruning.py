@@ -27,6 +27,7 @@ from marl_sched.observation import LIMIT
 
 Float = NDArray[np.float64]
 
+_TINY = 1e-30
 _RIDGE = 1e-6
 """Added to C, as a share of its mean diagonal: units that never change have no variance."""
 
@@ -45,10 +46,12 @@ class Rows:
 
     Attributes:
         inputs: (n, I) candidates with their context.
+        weight: (n,) how much a candidate counts; more than 0.
         context: (D, K) contexts, a row a decision.
     """
 
     inputs: NDArray[np.float32]
+    weight: NDArray[np.float64]
     context: NDArray[np.float32]
 
 
@@ -66,13 +69,14 @@ def prune_policy(policy: LearnedPolicy, rows: Rows, keep: float) -> LearnedPolic
     n_quantiles = architecture.n_quantiles
     is_mean = policy.cvar_alpha == 1.0
     counts = np.full((n_quantiles, 1), 1 / n_quantiles) if is_mean else np.eye(n_quantiles)
-    scoring = _pruned(_layers(weights, names), rows.inputs, keep, counts)
+    scoring = _pruned(_layers(weights, names), (rows.inputs, rows.weight), keep, counts)
     smaller = _named(scoring, names)
     hidden = tuple(layer.bias.size for layer in scoring[:-1])
     value_hidden = architecture.value_hidden
     if architecture.has_prior:
         parts = ["value", "value_head"]
-        value = _pruned(_layers(weights, parts), rows.context, keep, np.eye(n_quantiles))
+        contexts = (rows.context, np.ones(len(rows.context)))
+        value = _pruned(_layers(weights, parts), contexts, keep, np.eye(n_quantiles))
         smaller |= _named(value, parts)
         value_hidden = value[0].bias.size
     return _like(policy, replace(architecture, hidden=hidden, value_hidden=value_hidden), smaller)
@@ -105,11 +109,12 @@ def _named(layers: Sequence[Layer], names: Sequence[str]) -> Weights:
 
 
 def _pruned(
-    layers: Sequence[Layer], inputs: NDArray[np.float32], keep: float, counts: Float
+    layers: Sequence[Layer], rows: tuple[NDArray[np.float32], Float], keep: float, counts: Float
 ) -> list[Layer]:
     """Fold, then shrink to the share that is to be left."""
     sizes = [ceil(keep * layer.bias.size) for layer in layers[:-1]]
-    return shrink(fold(layers), inputs.astype(np.float64), sizes, counts)
+    inputs, weight = rows
+    return shrink(fold(layers), (inputs.astype(np.float64), weight), sizes, counts)
 
 
 def fold(layers: Sequence[Layer]) -> list[Layer]:
@@ -168,32 +173,34 @@ def _without(layer: Layer, following: Layer, is_kept: NDArray[np.bool_]) -> tupl
 
 
 def shrink(
-    layers: Sequence[Layer], inputs: Float, sizes: Sequence[int], counts: Float
+    layers: Sequence[Layer], rows: tuple[Float, Float], sizes: Sequence[int], counts: Float
 ) -> list[Layer]:
     """Take hidden units out, layer by layer, until no layer has more than its size.
 
     Args:
         layers: The network.
-        inputs: (n, I) recorded inputs.
+        rows: (n, I) recorded inputs, and (n,) how much each counts.
         sizes: Units that are left of every hidden layer, at least 1.
         counts: (O, J) weights of the network's outputs in what counts of them.
     """
     found = list(layers)
-    weighing = _sensitivities(layers, inputs, counts)
+    inputs, weight = rows[0], rows[1] / rows[1].sum()
+    scale = np.sqrt(weight)[:, None]
+    weighing = _sensitivities(layers, inputs, weight, counts)
     whole = own = inputs  # activations of the network as it was, and as it is by now
     for number, size in enumerate(sizes):
         layer, following = found[number], layers[number + 1]
         whole, own = _activated(layers[number], whole), _activated(layer, own)
         target = whole @ following.weight  # (n, O)
         kept, outgoing = _surgery(
-            own - own.mean(axis=0),
+            scale * (own - weight @ own),
             following.weight,
-            target - target.mean(axis=0),
+            scale * (target - weight @ target),
             size,
             weighing[number],
         )
         own = own[:, kept]
-        bias = following.bias + target.mean(axis=0) - own.mean(axis=0) @ outgoing
+        bias = following.bias + weight @ target - weight @ own @ outgoing
         found[number] = Layer(layer.weight[:, kept], layer.bias[kept])
         found[number + 1] = Layer(outgoing, bias)
     return found
@@ -203,18 +210,19 @@ def _activated(layer: Layer, inputs: Float) -> Float:
     return np.maximum(inputs @ layer.weight + layer.bias, 0.0)
 
 
-def _sensitivities(layers: Sequence[Layer], inputs: Float, counts: Float) -> list[Float]:
+def _sensitivities(
+    layers: Sequence[Layer], inputs: Float, weight: Float, counts: Float
+) -> list[Float]:
     """Return G (O, O) of the inputs of every layer but the first."""
     active = []
     for layer in layers[:-1]:
         inputs = _activated(layer, inputs)
         active.append(inputs > 0)
-    n_rows = len(inputs)
     found = [counts @ counts.T]
-    gradients = [np.broadcast_to(column, (n_rows, len(column))) for column in counts.T]
+    gradients = [np.broadcast_to(column, (len(inputs), len(column))) for column in counts.T]
     for layer, is_active in zip(layers[:0:-1], active[:0:-1], strict=False):
         gradients = [(gradient @ layer.weight.T) * is_active for gradient in gradients]
-        found.insert(0, np.sum([g.T @ g for g in gradients], axis=0) / n_rows)
+        found.insert(0, np.sum([g.T @ (weight[:, None] * g) for g in gradients], axis=0))
     return found
 
 
@@ -224,17 +232,17 @@ def _surgery(
     """Return which units stay, and what they add to the next layer's inputs then.
 
     Args:
-        activations: (n, H), less their mean.
+        activations: (n, H), less their mean, times the root of how much a row counts.
         outgoing: (H, O).
-        target: (n, O), less its mean: what is to be approximated by `activations @ outgoing`.
+        target: (n, O), in the same way: what is to be approximated by `activations @ outgoing`.
         size: Units that stay, at most.
         weighing: (O, O) G.
     """
-    covariance = activations.T @ activations / len(activations)
-    ridge = _RIDGE * max(float(covariance.trace()) / len(covariance), np.finfo(np.float32).tiny)
+    covariance = activations.T @ activations
+    ridge = _RIDGE * max(float(covariance.trace()) / len(covariance), _TINY)
     inverse = np.linalg.inv(covariance + ridge * np.eye(len(covariance)))
     # Earlier layers are other than they were: first what all units together can make up for.
-    missed = activations.T @ (target - activations @ outgoing) / len(activations)
+    missed = activations.T @ (target - activations @ outgoing)
     weight = outgoing + inverse @ missed
     kept = np.arange(len(weight))
     while len(kept) > size:

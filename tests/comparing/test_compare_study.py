@@ -8,7 +8,12 @@ from marl_sched.config import load_config
 from marl_sched.errors import ConfigError
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-STUDIED = {"algorithms": "base", "agent": "base", "federation": "disjoint"}
+STUDIED = {
+    "algorithms": "base",
+    "agent": "base",
+    "distribution": "risk",
+    "federation": "disjoint",
+}
 
 
 def written(folder: Path, text: str) -> Path:

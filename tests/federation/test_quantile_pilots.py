@@ -26,7 +26,14 @@ def auto(strategy: str = "fedavg", **agent: object) -> Experiment:
     return tiny(
         zone("a", machines(2), load=1.1),
         zone("b", machines(2)),
-        agent={"n_quantiles": "auto", "replay_mib": 1, "pilot_rounds": 2, **small, **agent},
+        agent={
+            "n_quantiles": "auto",
+            "replay_mib": 1,
+            "pilot_rounds": 2,
+            "pilot_seeds": 1,
+            **small,
+            **agent,
+        },
         training={"replicas": 2, "rounds": 3, "validation_episodes": 3},
         evaluation={"replicas": 2, "bootstrap_samples": 50},
         federation={"strategy": strategy},
