@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tiny import tiny, zone
 
-from marl_sched.config import Experiment
-from marl_sched.errors import RunError
+from marl_sched.config import Experiment, load_config
+from marl_sched.errors import ConfigError, RunError
 from marl_sched.quantile_choice import (
     TRIED,
     Pilot,
@@ -18,6 +18,7 @@ from marl_sched.quantile_choice import (
 )
 from marl_sched.run_folder import QUANTILES_FILE, RunFolder, require_new
 
+BASE = Path(__file__).parents[1] / "configs" / "base.yaml"
 REFERENCE = (0.5, 0.7)
 """Of 32 quantiles, two validation episodes: mean 0.6."""
 
@@ -114,3 +115,16 @@ def test_run_that_has_begun_keeps_its_number_with_other_zones(tmp_path: Path) ->
     RunFolder.create(tmp_path, with_known_number(auto(), tmp_path))
     more = auto().model_copy(update={"zones": [*auto().zones, tiny(zone("b")).zones[0]]})
     assert with_known_number(more, tmp_path).agent.n_quantiles == 2
+
+
+@pytest.mark.parametrize("value", ["0", "2.5", "Auto", "true", "null"])
+def test_number_that_is_none_is_one_error(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"n_quantiles = .*, expected an integer > 0 or auto$"):
+        load_config(BASE, [f"agent.n_quantiles={value}"])
+
+
+def test_number_to_be_found_needs_validation() -> None:
+    with pytest.raises(
+        ConfigError, match=r"training\.validation_episodes = 0, expected an integer"
+    ):
+        load_config(BASE, ["agent.n_quantiles=auto", "training.validation_episodes=0"])
