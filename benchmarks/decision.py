@@ -1,7 +1,8 @@
 """How long one decision takes: `python benchmarks/decision.py [--json]`.
 
 Median CPU time in microseconds of `act` on one row (B = 1) with 20, 200 and 2,000 machines and two
-peers, for rules and for the learned policy at the default network: what a live scheduler waits for.
+peers, for rules and for the learned policy, at the default network and at what `marl-sched prune
+--keep 0.5` leaves of it (made-up weights): what a live scheduler waits for.
 Numbers only, no bar.
 """
 
@@ -49,6 +50,11 @@ def policies(layout: Layout) -> dict[str, Policy]:
     architecture = Architecture.of(layout, experiment.agent)
     weights = initial_weights(architecture, np.random.default_rng(1))
     made["learned"] = LearnedPolicy.of(layout, experiment.agent, weights)
+    half = experiment.agent.model_copy(
+        update={"hidden": [units // 2 for units in experiment.agent.hidden]}
+    )
+    smaller = initial_weights(Architecture.of(layout, half), np.random.default_rng(1))
+    made["learned, pruned to half"] = LearnedPolicy.of(layout, half, smaller)
     for policy in made.values():
         policy.reset(1, np.random.default_rng(1))
     return made

@@ -77,7 +77,7 @@ def train_sb3(experiment: Experiment, n_decisions: int) -> Decide:
         target_update_interval=1_000,
         exploration_fraction=0.3,
         exploration_final_eps=0.03,
-        policy_kwargs={"n_quantiles": agent.n_quantiles, "net_arch": list(agent.hidden)},
+        policy_kwargs={"n_quantiles": agent.quantile_count, "net_arch": list(agent.hidden)},
         seed=1,
         device="cpu",
     )

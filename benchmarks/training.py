@@ -178,7 +178,7 @@ def time_sb3(agent: Agent, makers: Sequence[Callable[[], gymnasium.Env]], n: int
         gamma=agent.discount,
         train_freq=n_steps,
         gradient_steps=n_steps * N_REPLICAS // agent.decisions_per_update,
-        policy_kwargs={"n_quantiles": agent.n_quantiles, "net_arch": list(agent.hidden)},
+        policy_kwargs={"n_quantiles": agent.quantile_count, "net_arch": list(agent.hidden)},
         seed=1,
         device="cpu",
     )

@@ -27,6 +27,7 @@ from federation.flower_private import pull_replies_at_once
 from federation.guarded import die_with_parent
 from federation.key_claims import KeyClaims, Objection, no_objection
 from federation.local_run import open_session
+from federation.quantile_pilots import find_quantiles
 from federation.renewal import Renewal
 from federation.round_driver import Limits, Unlucky
 from federation.server_app import make_server_app
@@ -127,7 +128,7 @@ def _open(settings: ServerSettings, wanted: Wanted) -> Experiment:
     """
     config = settings.run_dir / CONFIG
     if not config.exists():
-        RunFolder.create(settings.run_dir, load_for_training(settings.config))
+        create_run(settings.run_dir, settings.config)
     private = settings.run_dir / PRIVATE
     make_private_folder(private)
     handler = logging.FileHandler(private / "serverapp.log")
@@ -137,6 +138,16 @@ def _open(settings: ServerSettings, wanted: Wanted) -> Experiment:
         logger.setLevel(logging.INFO)
         logger.addHandler(handler)
     return wanted.take() or load_config(config)
+
+
+def create_run(run_dir: Path, config: str) -> None:
+    """Create the folder of a new run of a configuration file; what is to be found first is found.
+
+    Raises:
+        ConfigError: The file is not valid.
+        RunError: The folder holds something else.
+    """
+    RunFolder.create(run_dir, find_quantiles(load_for_training(config), run_dir))
 
 
 def _serve(

@@ -19,7 +19,7 @@ from marl_sched.config.yaml_text import show_value
 from marl_sched.errors import MarlSchedError, RunError
 from marl_sched.files import write_atomically
 from marl_sched.run_config import as_data, lasting_difference, zone_change
-from marl_sched.training_config import with_weights_of
+from marl_sched.training_config import resolved_like
 
 WANTED = "config.yaml"
 """File in the run's private folder: the configuration that the run is to have."""
@@ -81,7 +81,7 @@ class ConfigWatch:
         self._taken = self._seen
         self._require_file()
         found = load_config(self._source.path, self._source.overrides)
-        experiment = with_weights_of(found, self._experiment)
+        experiment = resolved_like(found, self._experiment)
         old, new = as_data(self._experiment), as_data(experiment)
         difference = lasting_difference(old, new, is_shown=True)
         if difference is not None:

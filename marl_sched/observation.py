@@ -149,6 +149,18 @@ class Observation:
         """Return B, the number of decisions."""
         return len(self.replica)
 
+    def take(self, rows: NDArray[np.int64]) -> "Observation":
+        """Return a copy of some decisions, by row."""
+        return Observation(
+            replica=self.replica[rows],
+            decision=self.decision[rows],
+            instance=self.instance[rows],
+            candidates=self.candidates[rows],
+            zone=self.zone[rows],
+            mask=self.mask[rows],
+            n_machines=self.n_machines,
+        )
+
 
 @dataclass(frozen=True)
 class Settlements:

@@ -1,5 +1,6 @@
 """The folder of one training run: what ran, what was measured, and what to go on from.
 
+    quantiles.json            what was tried where agent.n_quantiles was auto
     config.yaml               the experiment, every field
     metrics.jsonl             a line a round and zone, and a line a validation; no clock times
     timing.jsonl              seconds, bytes, memory
@@ -25,6 +26,7 @@ import yaml
 
 from marl_sched.checkpoint import Checkpoint, Tensors, read_checkpoint, write_checkpoint
 from marl_sched.config import Experiment, dump_config
+from marl_sched.config.hashing import completed
 from marl_sched.config.yaml_text import show_value
 from marl_sched.errors import CheckpointError, RunError
 from marl_sched.files import alone_in, naming, write_atomically
@@ -39,6 +41,8 @@ __all__ = ["Checkpoint", "RunFolder", "require_new"]
 
 _logger = logging.getLogger(__name__)
 
+QUANTILES_FILE, PILOTS_FOLDER = "quantiles.json", "pilots"
+"""What was tried before a run whose number of quantiles had to be found."""
 _CONFIG = "config.yaml"
 _ROUND = re.compile(r"round-(\d{5})\.npz")
 _KEPT = 2
@@ -53,7 +57,7 @@ def require_new(path: Path, experiment: Experiment | None = None) -> None:
         RunError: The folder exists and is not empty.
     """
     # What a run leaves that was killed before its first file was whole.
-    remains = {f"{_CONFIG}.tmp"}
+    remains = {f"{_CONFIG}.tmp", QUANTILES_FILE, f"{QUANTILES_FILE}.tmp", PILOTS_FOLDER}
     if not path.exists() or (path.is_dir() and {p.name for p in path.iterdir()} <= remains):
         return
     folder = RunFolder(path)
@@ -273,7 +277,7 @@ class RunFolder:
         if text == self._config_text:
             return {}, {}  # to read a thousand zones takes ten seconds
         try:
-            return yaml.safe_load(self._config_text), yaml.safe_load(text)
+            return completed(yaml.safe_load(self._config_text)), yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise self._unreadable(error) from None
 

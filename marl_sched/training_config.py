@@ -13,6 +13,7 @@ from marl_sched.config import Experiment, load_config
 from marl_sched.config.learning import CENTRAL
 from marl_sched.errors import ConfigError
 from marl_sched.observation import Layout
+from marl_sched.quantile_choice import with_number
 from marl_sched.run_folder import RunFolder
 
 
@@ -83,6 +84,17 @@ def with_weights_of(experiment: Experiment, running: Experiment) -> Experiment:
     if not _asks_for_weights(experiment):
         return experiment
     return _with_weights(experiment, running.agent.prior_weights)
+
+
+def resolved_like(experiment: Experiment, running: Experiment) -> Experiment:
+    """Return an experiment with what was looked up and found for a run of it.
+
+    That is the prior's weights and the number of quantiles, where it names none.
+    """
+    experiment = with_weights_of(experiment, running)
+    if experiment.agent.finds_quantiles:
+        experiment = with_number(experiment, running.agent.quantile_count)
+    return experiment
 
 
 def _asks_for_weights(experiment: Experiment) -> bool:

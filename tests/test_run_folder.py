@@ -263,3 +263,14 @@ def test_commit_that_was_killed_before_the_configuration_is_finished_by_resume(
     resumed = RunFolder.resume(tmp_path / "run", with_zones("a", "b", "c"))
     assert not resumed.zone_change(with_zones("a", "b", "c"))
     assert resumed.config_path.read_text() == config
+
+
+def test_run_that_was_begun_before_a_setting_was_there_goes_on(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", base())
+    lines = folder.config_path.read_text().splitlines(keepends=True)
+    before = [line for line in lines if "quantiles_tolerance" not in line]
+    assert len(before) == len(lines) - 1
+    folder.config_path.write_text("".join(before))
+    RunFolder.resume(tmp_path / "run", base())
+    with pytest.raises(RunError, match=r"agent\.quantiles_tolerance = 0\.01, but .* 0\.5"):
+        RunFolder.resume(tmp_path / "run", base("agent.quantiles_tolerance=0.5"))

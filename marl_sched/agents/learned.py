@@ -106,7 +106,8 @@ def load_policy(path: str | Path, layout: Layout, agent: Agent | None = None) ->
         path: File of `save_policy`.
         layout: Layout of the observations it will get.
         agent: If given, its hidden layers, quantiles and prior must be the file's (to train on),
-            and its cvar_alpha and gate_margin are used; otherwise the file's own count.
+            save for weights of the prior and a number of quantiles that it leaves to be found, and
+            its cvar_alpha and gate_margin are used; otherwise the file's own count.
 
     Raises:
         CheckpointError: Missing, half-written, not ours, or of another architecture.
@@ -115,13 +116,7 @@ def load_policy(path: str | Path, layout: Layout, agent: Agent | None = None) ->
     metadata, arrays = read_arrays(path, _KIND)
     expected = _columns(layout)
     if agent is not None:
-        expected |= {"hidden": list(agent.hidden), "n_quantiles": agent.n_quantiles}
-        prior = Prior.of(layout, agent)
-        expected |= {
-            "prior_weights": None if prior is None else prior.weights,
-            "prior_scale": None if prior is None else agent.prior_scale,
-            "value_hidden": None if prior is None else agent.value_hidden,
-        }
+        expected |= _network_of(layout, agent)
     for key, value in expected.items():
         if metadata.get(key) != value:
             raise CheckpointError(f"{path}: {key} = {metadata.get(key)!r}, expected {value!r}")
@@ -145,6 +140,20 @@ def _columns(layout: Layout) -> dict[str, Any]:
     }
 
 
+def _network_of(layout: Layout, agent: Agent) -> dict[str, Any]:
+    """Return what a file must say of its network to be an agent's, of what the agent says."""
+    found: dict[str, Any] = {"hidden": list(agent.hidden)}
+    if not agent.finds_quantiles:
+        found["n_quantiles"] = agent.n_quantiles
+    prior = Prior.of(layout, agent)
+    if prior is None or agent.prior_weights is not None:
+        found["prior_weights"] = None if prior is None else prior.weights
+    return found | {
+        "prior_scale": None if prior is None else agent.prior_scale,
+        "value_hidden": None if prior is None else agent.value_hidden,
+    }
+
+
 def _agent(path: Path, metadata: Mapping[str, Any]) -> Agent:
     """Read what the file says of its network through the configuration's own checks."""
     keys = ["hidden", "n_quantiles", "cvar_alpha"]
@@ -153,7 +162,9 @@ def _agent(path: Path, metadata: Mapping[str, Any]) -> Agent:
         keys += ["prior_weights", "prior_scale", "gate_margin", "value_hidden"]
     try:
         values = {key: metadata[key] for key in keys}
-        return Agent.model_validate(values | {"prior": "tuned" if has_prior else "none"})
-    except (KeyError, ValueError):
+        agent = Agent.model_validate(values | {"prior": "tuned" if has_prior else "none"})
+        _ = agent.quantile_count  # a file has a number
+        return agent
+    except (KeyError, ValueError, ConfigError):
         found = {key: metadata.get(key) for key in keys}
         raise CheckpointError(f"{path}: {found}, expected what an `agent` may have") from None

@@ -59,12 +59,12 @@ class Architecture:
         n_context = len(layout.instance) + len(layout.zone)
         n_features, hidden = len(layout.candidate), tuple(agent.hidden)
         if not agent.has_prior:
-            return cls(n_features, n_context, hidden, agent.n_quantiles)
+            return cls(n_features, n_context, hidden, agent.quantile_count)
         return cls(
             n_features + len(PRIOR_COLUMNS),
             n_context,
             hidden,
-            agent.n_quantiles,
+            agent.quantile_count,
             agent.value_hidden,
             agent.prior_scale,
         )

@@ -56,6 +56,10 @@ COMMANDS = {
         "refining:refine",
         "Refine what trained policies decide by: margin, shares and rule, on the tune split.",
     ),
+    "prune": Entry(
+        "prune:prune",
+        "Make a run's network smaller, and say what that costs and saves.",
+    ),
     "trace": Entry(
         "trace:trace",
         "Turn raw traces into task tables, describe them, or generate tables like them.",

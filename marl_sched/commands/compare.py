@@ -53,8 +53,8 @@ def compare(  # noqa: PLR0913 - one parameter an option
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="What to compare: a YAML file (docs/compare.md), or agent or federation; default: "
-            "all learning algorithms and all rules.",
+            help="What to compare: a YAML file (docs/compare.md), or agent, distribution or "
+            "federation; default: all learning algorithms and all rules.",
             show_default=False,
         ),
     ] = None,

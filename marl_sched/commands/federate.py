@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -23,10 +24,11 @@ from marl_sched.commands.options import (
     folder_of,
 )
 from marl_sched.commands.progress import Progress
+from marl_sched.commands.quantiles import found_quantiles, require_startable
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import load_config
 from marl_sched.files import alone_in
-from marl_sched.run_folder import RunFolder, require_new
+from marl_sched.run_folder import RunFolder
 from marl_sched.training_config import load_of_run
 from zones.tls import is_loopback
 
@@ -127,9 +129,7 @@ def federate(  # noqa: PLR0913 - one parameter an option
     for name in filter(None, (host, public_host)):
         require_host(name)
     folder = RUNS / load_config(config, overrides).name if out is None else out
-    experiment = load_of_run(config, overrides, folder, resume)
-    if not resume:
-        require_new(folder, experiment)
+    experiment = require_startable(load_of_run(config, overrides, folder, resume), folder, resume)
     usual = Ports() if is_local else PORTS
     given = {
         "fleet": fleet_port,
@@ -158,6 +158,8 @@ def federate(  # noqa: PLR0913 - one parameter an option
     settings.ports.chosen(host, is_secure)
     if certificates is not None:
         open_pki(settings)
+    experiment = found_quantiles(experiment, folder)
+    settings = replace(settings, experiment=experiment)
     if not resume:
         RunFolder.create(folder, experiment)
     if not (resume and _is_finished(settings)):

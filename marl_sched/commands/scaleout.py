@@ -17,6 +17,7 @@ from marl_sched.commands.progress import Progress
 from marl_sched.commands.scaleout_table import print_study
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import load_config
+from marl_sched.errors import ConfigError
 from marl_sched.scaling.cases import Beside, Case, Length, cases_of, configured
 from marl_sched.scaling.measured import Measured
 from marl_sched.scaling.plots import plot_study
@@ -97,6 +98,11 @@ def scaleout(  # noqa: PLR0913 - one parameter an option
     scaling = _one_of("--mode", mode, get_args(Mode))
     which = _one_of("--beside", beside, get_args(Beside))
     experiment = load_config(config, overrides)
+    if experiment.agent.finds_quantiles:
+        raise ConfigError(
+            f"{config}: agent.n_quantiles = auto, expected an integer > 0: every size is to learn "
+            "the same"
+        )
     if larger and len(sizes) < _MIN_SIZES:
         raise typer.BadParameter(f"--project with --zones {zones}, expected two sizes or more")
     folder = RUNS / f"scaleout-{experiment.name}" if out is None else out

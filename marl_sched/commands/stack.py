@@ -25,7 +25,7 @@ from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Experiment, TraceWorkload
 from marl_sched.errors import ConfigError, RunError, TraceError
 from marl_sched.files import alone_in, write_atomically
-from marl_sched.run_folder import RunFolder, require_new
+from marl_sched.run_folder import QUANTILES_FILE, RunFolder, require_new
 from marl_sched.training_config import load_of_run
 from marl_sched.workload.traces.tasks import read_info, task_path
 
@@ -119,6 +119,7 @@ def usable(config: Path, run: Path, pause: Callable[[float], object] = time.slee
     while True:
         try:
             experiment = load_of_run(config, (), run, resume=True)
+            _require_number(config, experiment)
             require_memory(len(experiment.zones), _total_mib())
             if isinstance(experiment.workload, TraceWorkload):
                 read_info(task_path(experiment.workload.path))
@@ -131,6 +132,19 @@ def usable(config: Path, run: Path, pause: Callable[[float], object] = time.slee
         else:
             return experiment
         pause(_LOOK_S)
+
+
+def _require_number(config: Path, experiment: Experiment) -> None:
+    """Check that nothing has to be tried before the run: zones wait for it to begin.
+
+    Raises:
+        ConfigError: The number of quantiles is to be found.
+    """
+    if experiment.agent.finds_quantiles:
+        raise ConfigError(
+            f"{config}: agent.n_quantiles = auto, expected an integer > 0 in a stack; "
+            f"`marl-sched train` finds one and says which ({QUANTILES_FILE} in its folder)"
+        )
 
 
 def _require_fitting(run: Path, experiment: Experiment) -> None:

@@ -19,11 +19,13 @@ from marl_sched.commands.options import (
     folder_of,
 )
 from marl_sched.commands.progress import Progress
+from marl_sched.commands.quantiles import found_quantiles, require_startable
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.comparing.folder import refuse_comparison
 from marl_sched.config import Experiment, load_config
+from marl_sched.errors import ConfigError
 from marl_sched.files import alone_in
-from marl_sched.run_folder import RunFolder, require_new
+from marl_sched.run_folder import RunFolder
 from marl_sched.starting import keep_start, policy_files, require_start, with_prior_of
 from marl_sched.training_config import load_of_run
 
@@ -83,8 +85,11 @@ def train(  # noqa: PLR0913 - one parameter an option
     else:
         refuse_comparison(folder)
         experiment = with_prior_of(load_config(config, overrides), origin)
-    if not resume:
-        require_new(folder, experiment)
+        if experiment.agent.finds_quantiles:
+            raise ConfigError(
+                f"{config}: agent.n_quantiles = auto, expected the number of {origin} with --from"
+            )
+    experiment = require_startable(experiment, folder, resume)
     if origin is not None:
         files = policy_files(origin, experiment.zone_names, pairs)
         run = RunFolder(folder) if resume else RunFolder.create(folder, experiment)
@@ -92,6 +97,7 @@ def train(  # noqa: PLR0913 - one parameter an option
             (require_start if run.has_rounds else keep_start)(run, experiment, files)
     typer.echo(f"watch: {command_line('dashboard', folder)}", err=True)
     warm_up()
+    experiment = found_quantiles(experiment, folder)
     with observed(experiment, folder, metrics, tensorboard) as note:
         result = train_with_progress(experiment, folder, resume or origin is not None, note)
     typer.echo(f"wrote {folder}: {describe(result)}")

@@ -8,6 +8,7 @@ from marl_sched.comparing.playing import read_played
 from marl_sched.config import Experiment
 from marl_sched.config.hashing import environment_hash
 from marl_sched.errors import MarlSchedError
+from marl_sched.quantile_choice import TRIED, pilot_rounds
 from marl_sched.workload.episodes import draw_workload
 
 TRAINING_US, RULE_US, NETWORK_US = 80.0, 15.0, 30.0
@@ -25,10 +26,18 @@ class Estimates:
         self._n_decisions: dict[str, int] = {}
 
     def training_s(self, experiment: Experiment) -> float:
-        """Return about how long a training takes, its validations included."""
+        """Return about how long a training takes, its validations included.
+
+        Pilots of a number of quantiles that is to be found are all counted: the most there can be.
+        """
         training = experiment.training
         n_validations = training.rounds // training.validate_every + 1
-        played = training.rounds * training.episodes_per_round * training.replicas
+        rounds = training.rounds
+        if experiment.agent.finds_quantiles:
+            n_pilots = len(TRIED) * experiment.agent.pilot_seeds
+            rounds += n_pilots * pilot_rounds(experiment)
+            n_validations += 2 * n_pilots
+        played = rounds * training.episodes_per_round * training.replicas
         validated = n_validations * training.validation_episodes
         a_decision_us = played * TRAINING_US + validated * NETWORK_US
         return _TRAINING_START_S + self._decisions(experiment) * a_decision_us * 1e-6

@@ -1,8 +1,16 @@
 """What every configuration model shares: strict, frozen, unknown keys refused."""
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+from pydantic_core import PydanticCustomError
 
 
 class Model(BaseModel):
@@ -22,6 +30,17 @@ NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0)]
 NonNegativeInt = Annotated[int, Field(ge=0)]
+
+
+def _one_error(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Let a value that is none of the alternatives be one error, not one an alternative."""
+    try:
+        return validate(value)
+    except ValidationError:
+        raise PydanticCustomError("alternatives", "none of the alternatives") from None
+
+
+PositiveIntOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_one_error)]
 NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_.-]{0,62}$"
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 

@@ -40,6 +40,11 @@ def problems(experiment: "Experiment") -> Iterator[str]:
     yield from _reward_problems(experiment)
     yield from _strategy_problems(experiment)
     yield from _teacher_problems(experiment)
+    if experiment.agent.finds_quantiles and not experiment.training.validation_episodes:
+        yield (
+            "training.validation_episodes = 0, expected an integer > 0 with agent.n_quantiles = "
+            "auto: they say which number is enough"
+        )
     if experiment.federation.quorum > len(experiment.zones):
         yield (
             f"federation.quorum = {experiment.federation.quorum}, expected at most the number of "

@@ -20,7 +20,10 @@ _NOT_SEEN_BY_RULES = {
     "tuning",
 }
 _SAID = object()
-_SILENT: dict[str, dict[str, object]] = {"reward": {"resource_weighting": "fixed"}}
+_SILENT: dict[str, dict[str, object]] = {
+    "agent": {"quantiles_tolerance": 0.01, "pilot_rounds": 4, "pilot_seeds": 2},
+    "reward": {"resource_weighting": "fixed"},
+}
 """By section, settings that came after results were recorded, and the value with which they do
 nothing: with it the hash is that of a configuration without the setting."""
 
@@ -41,6 +44,18 @@ def without_silent(name: str, section: Any) -> Any:
     if not silent:
         return section
     return {key: value for key, value in section.items() if silent.get(key, _SAID) != value}
+
+
+def completed(data: Any) -> Any:
+    """Return a configuration as plain data with the later settings that it was written without."""
+    if not isinstance(data, dict):
+        return data
+    later = {
+        section: settings | data[section]
+        for section, settings in _SILENT.items()
+        if isinstance(data.get(section), dict)
+    }
+    return data | later
 
 
 def _digest(experiment: Experiment, exclude: set[str]) -> str:

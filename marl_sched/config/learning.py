@@ -5,7 +5,16 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from marl_sched.config.base import Model, NonNegative, NonNegativeInt, Positive, PositiveInt, Share
+from marl_sched.config.base import (
+    Model,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    PositiveInt,
+    PositiveIntOrAuto,
+    Share,
+)
+from marl_sched.errors import ConfigError
 
 
 class Objective(Model):
@@ -104,8 +113,15 @@ class Agent(Model):
     """qrdqn: hidden units of the value of the context, which a network with a prior has apart."""
     hidden: list[PositiveInt] = Field(default=[64, 64], min_length=1)
     """Units of the hidden layers."""
-    n_quantiles: PositiveInt = 32
-    """N: quantiles of the return per candidate."""
+    n_quantiles: PositiveIntOrAuto = 32
+    """N: quantiles of the return per candidate. auto: `train` and `federate` find the smallest
+    that is enough by short trainings before the run (docs/distribution.md)."""
+    quantiles_tolerance: NonNegative = 0.01
+    """n_quantiles auto: share of the validation objective that fewer quantiles may cost."""
+    pilot_rounds: PositiveInt = 4
+    """n_quantiles auto: rounds of a short training, at most those of the run."""
+    pilot_seeds: PositiveInt = 2
+    """n_quantiles auto: short trainings of every number, with the run's seed and those after it."""
     kappa: NonNegative = 1.0
     """Threshold of the quantile Huber loss; 0 gives the plain quantile loss."""
     cvar_alpha: float = Field(default=1.0, gt=0, le=1)
@@ -162,6 +178,25 @@ class Agent(Model):
     def has_prior(self) -> bool:
         """Whether the network corrects a rule."""
         return self.algorithm == "qrdqn" and self.prior == "tuned"
+
+    @property
+    def finds_quantiles(self) -> bool:
+        """Whether the number of quantiles is still to be found; other algorithms have none."""
+        return self.algorithm == "qrdqn" and self.n_quantiles == "auto"
+
+    @property
+    def quantile_count(self) -> int:
+        """N, once it is known.
+
+        Raises:
+            ConfigError: It is still to be found.
+        """
+        if self.n_quantiles == "auto":
+            raise ConfigError(
+                "agent.n_quantiles = auto, expected an integer > 0 here: only `train`, `federate` "
+                "and what starts them find it"
+            )
+        return self.n_quantiles
 
 
 class Training(Model):

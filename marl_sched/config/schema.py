@@ -54,6 +54,8 @@ def expected(annotation: Any, metadata: Iterable[Any] = ()) -> str:
     details = [part for detail in details for part in _parts(detail)]
     alternatives = members(annotation)
     if len(alternatives) > 1:
+        if not all(is_model(member) for member in alternatives):
+            return " or ".join(expected(member) for member in alternatives)
         kinds = " or ".join(str(kind_of(member)) for member in alternatives)
         return f"a mapping with kind: {kinds}"
     if alternatives[0] is not annotation:  # X | None

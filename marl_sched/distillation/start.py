@@ -26,6 +26,6 @@ def taught(
         progress: Told how far it is.
     """
     corrections = teach(experiment, experiment.seed, experiment.teacher, progress)
-    n_quantiles = experiment.agent.n_quantiles
+    n_quantiles = experiment.agent.quantile_count
     heads = {name: np.repeat(corrections[name], n_quantiles, axis=-1) for name in HEAD_NAMES}
     return dict(weights) | corrections | heads

@@ -217,3 +217,20 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
         write_arrays(path, "policy", {}, {"x": np.array([{}], dtype=object)})
     assert path.read_bytes() == before
     assert [entry.name for entry in tmp_path.iterdir()] == ["policy.npz"]
+
+
+def test_agent_that_leaves_weights_and_number_to_be_found_takes_those_of_the_file(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "policy.npz"
+    save_policy(path, _policy(CORRECTING))
+    open_agent = Agent.model_validate(
+        {"hidden": [8, 6], "n_quantiles": "auto", "cvar_alpha": 0.25, "gate_margin": 0.2}
+    )
+    loaded = load_policy(path, LAYOUT, open_agent)
+    assert loaded.prior is not None
+    assert loaded.prior.weights == {"machine.speed": 1.0}
+    assert (loaded.architecture.n_quantiles, loaded.cvar_alpha) == (3, 0.25)
+    other = _change(open_agent, prior_weights={"machine.speed": 2.0})
+    with pytest.raises(CheckpointError, match="prior_weights"):
+        load_policy(path, LAYOUT, other)

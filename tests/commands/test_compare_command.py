@@ -95,7 +95,7 @@ def test_killed_and_gone_on_with_gives_equal_results(folder: Path, capsys: Captu
     own = compared.evaluations["own"]
     assert own.metrics["fedavg"]["objective"].shape == (2, 6)
     assert own.origin["seed"] == 1
-    assert own.origin["training_seeds"] == dict.fromkeys(POLICIES, [1, 2])
+    assert own.origin["training_seeds"] == {name: [1, 2] for name in POLICIES}
     pairs = {(ratio.policy, ratio.baseline) for ratio in own.ratios}
     assert {("fedavg", "local-only"), ("fedavg", "random"), ("fedavg", "best-fixed")} <= pairs
     curve = compared.curves.runs["fedavg"][1]
