@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marl_sched.config import Experiment
-from marl_sched.config.hashing import without_silent
+from marl_sched.config.hashing import completed
 
 Difference = tuple[str, Any, Any]
 """A key, and its value in the one and in the other configuration."""
@@ -80,14 +80,10 @@ def _zones(data: Any) -> dict[str, Any]:
 
 
 def _without(data: Any, *keys: str) -> Any:
-    """Return a configuration without some sections, and without later settings that do nothing."""
+    """Return a configuration without some sections, with later settings that it was before."""
     if not isinstance(data, dict):
         return data
-    return {
-        key: without_silent(key, value) if isinstance(value, dict) else value
-        for key, value in data.items()
-        if key not in keys
-    }
+    return {key: value for key, value in completed(data).items() if key not in keys}
 
 
 def _difference(old: Any, new: Any, path: str) -> Difference | None:

@@ -26,7 +26,6 @@ import yaml
 
 from marl_sched.checkpoint import Checkpoint, Tensors, read_checkpoint, write_checkpoint
 from marl_sched.config import Experiment, dump_config
-from marl_sched.config.hashing import completed
 from marl_sched.config.yaml_text import show_value
 from marl_sched.errors import CheckpointError, RunError
 from marl_sched.files import alone_in, naming, write_atomically
@@ -277,7 +276,7 @@ class RunFolder:
         if text == self._config_text:
             return {}, {}  # to read a thousand zones takes ten seconds
         try:
-            return completed(yaml.safe_load(self._config_text)), yaml.safe_load(text)
+            return yaml.safe_load(self._config_text), yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise self._unreadable(error) from None
 
