@@ -11,6 +11,7 @@ CONFIGS = Path(__file__).parents[2] / "configs"
 STUDIED = {
     "algorithms": "base",
     "agent": "base",
+    "corrections": "base",
     "distribution": "risk",
     "federation": "disjoint",
     "resource-weights": "base",
