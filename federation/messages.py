@@ -9,6 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from numpy.typing import NDArray
 
 from federation.weights import WeightSpec, pack
+from marl_sched.array_reading import READING_ARRAYS
 from zones.records import Assignment, Invitation, NetworkPair, RoundOrder, RoundReport
 
 FAILED = 2
@@ -94,7 +95,8 @@ def decode_order(content: RecordDict) -> tuple[Packed, RoundOrder]:
     )
     arrays = content.array_records["arrays"]
     spec = decode_spec(content.config_records["spec"])
-    return Packed(spec, arrays["online"].numpy(), arrays["ema"].numpy()), order
+    with READING_ARRAYS:
+        return Packed(spec, arrays["online"].numpy(), arrays["ema"].numpy()), order
 
 
 def describe(content: RecordDict) -> str:

@@ -39,6 +39,7 @@ from flwr.serverapp.strategy import (
 from numpy.typing import NDArray
 
 from federation.messages import ARRAYS, DECISIONS, Packed, decode_metrics
+from marl_sched.array_reading import READING_ARRAYS
 from marl_sched.config import Federation
 from marl_sched.config.checks import zones_needed
 from marl_sched.config.learning import CENTRAL
@@ -87,7 +88,8 @@ class Aggregator:
             return _packed(sent, counted[0].content.array_records["arrays"])
         strategy = self._strategy(round_number, len(counted))
         self._prepare(strategy, sent)
-        arrays, _ = strategy.aggregate_train(round_number, counted)
+        with READING_ARRAYS:
+            arrays, _ = strategy.aggregate_train(round_number, counted)
         if arrays is None:
             raise AggregationError(f"round {round_number}: no reply to average")
         new = _packed(sent, arrays)
@@ -181,7 +183,8 @@ def make_strategy(settings: Federation, n_zones: int) -> Strategy:
 
 def _packed(sent: Packed, arrays: ArrayRecord) -> Packed:
     """Return both networks of a record, float32, as they were sent."""
-    online, ema = (arrays[key].numpy().astype(np.float32) for key in ARRAYS)
+    with READING_ARRAYS:
+        online, ema = (arrays[key].numpy().astype(np.float32) for key in ARRAYS)
     return Packed(sent.spec, online, ema)
 
 

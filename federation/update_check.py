@@ -20,6 +20,7 @@ from federation.messages import (
     decode_spec,
     decode_validation,
 )
+from marl_sched.array_reading import READING_ARRAYS
 from marl_sched.errors import AggregationError
 from zones.records import RoundOrder
 
@@ -123,7 +124,8 @@ class UpdateCheck:
 
     def _check_array(self, zone: str, key: str, array: Array) -> NDArray[np.float32]:
         try:
-            values = array.numpy()
+            with READING_ARRAYS:
+                values = array.numpy()
         except (ValueError, TypeError, EOFError) as error:
             raise AggregationError(f"{zone}: {key} cannot be read: {error}") from None
         if values.dtype != np.float32:

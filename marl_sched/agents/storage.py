@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.array_reading import READING_ARRAYS
 from marl_sched.errors import CheckpointError
 from marl_sched.files import write_atomically
 
@@ -63,7 +64,7 @@ def read_arrays(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, NDArra
         CheckpointError: The file is missing, half-written, not ours or of another kind.
     """
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with READING_ARRAYS, path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
         header = json.loads(str(arrays.pop(_HEADER)[()]))
         found = (header["project"], header["format"], header["kind"])
