@@ -14,6 +14,7 @@ PACKAGES = ("marl_sched", "zones", "federation", "dashboard")
 
 # A module may import the modules of its own part, those of the parts named here, and LEAVES.
 LEAVES = {
+    "marl_sched.array_reading",
     "marl_sched.errors",
     "marl_sched.files",
     "marl_sched.kernel_cache",
