@@ -19,7 +19,7 @@ from marl_sched.agents.tuned import weight_priors
 from marl_sched.config import Experiment
 from marl_sched.config.hashing import config_hash
 from marl_sched.envs.vector import VectorEnv
-from marl_sched.errors import CheckpointError
+from marl_sched.errors import CheckpointError, RunError
 from marl_sched.files import write_atomically
 from marl_sched.observation import Layout
 from marl_sched.run_folder import RunFolder
@@ -107,12 +107,14 @@ def refine(
 
     Raises:
         CheckpointError: A run has no such policy, or they do not fit together.
-        RunError: The folder has a search that belongs to something else.
+        RunError: The folder holds a training run, or a search that belongs to something else.
     """
     layout = Layout(tuple(experiment.resources))
     policies = [published_policy(run, layout) for run in runs]
     start = starting_point(policies)
     refined(policies, start)  # so that what does not fit is told at once
+    if RunFolder(folder).has_rounds:
+        raise RunError(f"{folder}: holds a training run, expected a folder of its own")
     folder.mkdir(parents=True, exist_ok=True)
     content: dict[str, object] = {"runs": [str(run) for run in runs], "start": start}
     point: Weights = start

@@ -102,3 +102,13 @@ def test_search_of_other_policies_is_not_taken_over(
     refine(experiment, runs[:1], tmp_path / "out", n_evaluations=4)
     with pytest.raises(RunError, match=r"refine\.evaluations\.jsonl: evaluations of another"):
         refine(experiment, runs[1:], tmp_path / "out", n_evaluations=4)
+
+
+def test_training_run_is_not_written_over(
+    experiment: Experiment, runs: list[Path], tmp_path: Path
+) -> None:
+    published = RunFolder(runs[1]).best_path.read_bytes()
+    (runs[1] / "checkpoints" / "round-00001.npz").write_bytes(b"a round")
+    with pytest.raises(RunError, match=r"2: holds a training run, expected a folder of its own"):
+        refine(experiment, runs[:1], runs[1], n_evaluations=1)
+    assert RunFolder(runs[1]).best_path.read_bytes() == published
