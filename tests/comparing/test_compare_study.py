@@ -14,6 +14,7 @@ STUDIED = {
     "corrections": "base",
     "distribution": "risk",
     "federation": "disjoint",
+    "grid": "base",
     "resource-weights": "base",
 }
 
