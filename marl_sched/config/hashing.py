@@ -23,6 +23,7 @@ _SAID = object()
 _SILENT: dict[str, dict[str, object]] = {
     "agent": {"quantiles_tolerance": 0.01, "pilot_rounds": 4, "pilot_seeds": 2},
     "reward": {"resource_weighting": "fixed"},
+    "workload": {"max_task_instances": None},
 }
 """By section, settings that came after results were recorded, and the value with which they do
 nothing: with it the hash is that of a configuration without the setting."""

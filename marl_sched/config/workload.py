@@ -144,6 +144,8 @@ class DrawnWorkload(Model):
     """Jobs above this share of a zone's machine-seconds in an episode are left out and counted."""
     max_duration_s: Positive | None = None
     """Jobs with a task whose mean duration is above this are left out and counted; null: none."""
+    max_task_instances: Annotated[int, Field(ge=1)] | None = None
+    """Tasks of more instances are cut to so many, before anything is drawn; null: none is cut."""
     finish_slack: Positive = 3.0
     """The finish is violated when finish - ready > finish_slack * the task's mean duration."""
 

@@ -1,8 +1,10 @@
 """Where the jobs of an experiment come from: a task table on disk, or one that a seed makes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+
+import numpy as np
 
 from marl_sched.config import Experiment, GeneratedWorkload, TraceWorkload
 from marl_sched.config.streams import named_stream
@@ -62,11 +64,45 @@ class GeneratedTrace:
         return _generated(self)
 
 
-Source = TraceFile | GeneratedTrace
+@dataclass(frozen=True)
+class CutTrace:
+    """A task table whose largest tasks are cut.
+
+    Attributes:
+        whole: The table as it is.
+        max_task_instances: Instances that a task keeps at most.
+    """
+
+    whole: TraceFile | GeneratedTrace
+    max_task_instances: int
+
+    def __str__(self) -> str:
+        """Return what it is, for messages."""
+        return f"{self.whole} (tasks cut to {self.max_task_instances} instances)"
+
+    def tasks(self) -> TaskTable:
+        """Cut it; the same object for equal attributes.
+
+        Raises:
+            TraceError: The file is not a valid task table.
+        """
+        return _cut(self)
+
+
+Source = TraceFile | GeneratedTrace | CutTrace
 
 
 def source_of(experiment: Experiment, workload: TraceWorkload | GeneratedWorkload) -> Source:
     """Return where a workload's jobs come from."""
+    whole = _whole(experiment, workload)
+    if workload.max_task_instances is None:
+        return whole
+    return CutTrace(whole, workload.max_task_instances)
+
+
+def _whole(
+    experiment: Experiment, workload: TraceWorkload | GeneratedWorkload
+) -> TraceFile | GeneratedTrace:
     if isinstance(workload, TraceWorkload):
         return TraceFile(workload.path)
     return GeneratedTrace(
@@ -76,6 +112,13 @@ def source_of(experiment: Experiment, workload: TraceWorkload | GeneratedWorkloa
         day_swing=workload.day_swing,
         seed=experiment.seed,
     )
+
+
+@lru_cache(maxsize=4)
+def _cut(trace: CutTrace) -> TaskTable:
+    tasks = trace.whole.tasks()
+    n_instances = np.minimum(tasks.n_instances, trace.max_task_instances)
+    return replace(tasks, n_instances=n_instances).freeze()
 
 
 @lru_cache(maxsize=4)

@@ -50,7 +50,7 @@ def experiment(trace: str) -> Experiment:
     )
 
 
-@pytest.mark.parametrize("name", ["demo", "alibaba-v2018"])
+@pytest.mark.parametrize("name", ["demo", "alibaba-v2018", "alibaba-v2018-whole"])
 def test_real_hour_offers_the_configured_load_within_its_tolerance(name: str) -> None:
     experiment = load_config(CONFIGS / f"{name}.yaml")
     for number, zone in enumerate(experiment.zones):
@@ -62,7 +62,7 @@ def test_real_hour_offers_the_configured_load_within_its_tolerance(name: str) ->
             check_table(table, experiment)
 
 
-@pytest.mark.parametrize(("name", "n_episodes"), [("demo", 60), ("alibaba-v2018", 4)])
+@pytest.mark.parametrize(("name", "n_episodes"), [("demo", 60), ("alibaba-v2018", 60), ("alibaba-v2018-whole", 4)])
 def test_every_window_of_the_real_hour_holds_enough_jobs(name: str, n_episodes: int) -> None:
     experiment = load_config(CONFIGS / f"{name}.yaml")
     accounts = [
@@ -124,6 +124,16 @@ def test_every_job_of_the_window_is_accounted_for(experiment: Experiment) -> Non
     assert account.n_not_needed == 20
     assert account.n_overshooting == account.n_unplaceable == 0
     assert account.load == pytest.approx(0.8)
+
+
+def test_cut_tasks_keep_so_many_instances_and_their_jobs_are_in(experiment: Experiment) -> None:
+    workload = experiment.workload.model_copy(update={"max_task_instances": 3})
+    table, account = draw(experiment.model_copy(update={"workload": workload}))
+    assert account.n_too_large == 0  # giants have 4,000 instances a task, others 4
+    assert (np.diff(table.task_instance_start) == 3).all()
+    # 4,000 core-s are 33.3 jobs of 120
+    assert account.n_drawn == 34
+    assert account.load == pytest.approx(34 * 120 / 5_000)
 
 
 def test_jobs_are_drawn_without_replacement_inside_the_window(experiment: Experiment) -> None:
