@@ -9,7 +9,7 @@ import numpy as np
 
 from marl_sched import plots
 from marl_sched.agents.heuristics import RULES
-from marl_sched.cluster.metrics import short_name
+from marl_sched.cluster.metrics import MINUTE_S, short_name
 from marl_sched.config import Experiment
 from marl_sched.errors import RunError
 from marl_sched.evaluation import EpisodePlayer, Evaluation, PolicyFactory, load_evaluation
@@ -102,6 +102,7 @@ def objective_parts(experiment: Experiment) -> list[ObjectivePart]:
         ),
         ObjectivePart("cost", "cost", weights.cost),
         ObjectivePart("offloads", "offload_rate", weights.offload),
+        ObjectivePart("completion", "mean_completion_s", weights.completion / MINUTE_S),
     ]
     return [part for part in parts if part.weight > 0]
 

@@ -34,13 +34,14 @@ from marl_sched.cluster.model import (
 from marl_sched.config import Experiment
 
 Array = NDArray[np.float64]
+MINUTE_S = 60.0
 
 DEFINITIONS = {
     "objective": (
         "1",
         "Weighted sum of late_start_rate, finish_violation_rate, mean_slowdown - 1, the zone "
-        "imbalances, cost and offload_rate, with the weights of the configuration's `objective`; "
-        "lower is better.",
+        "imbalances, cost, offload_rate and mean_completion_s in minutes, with the weights of the "
+        "configuration's `objective`; lower is better.",
     ),
     "late_start_rate": (
         "1",
@@ -184,6 +185,7 @@ def objective(experiment: Experiment, metrics: dict[str, Array]) -> Array:
         + weights.slowdown * (metrics["mean_slowdown"] - 1)
         + weights.cost * metrics["cost"]
         + weights.offload * metrics["offload_rate"]
+        + weights.completion * metrics["mean_completion_s"] / MINUTE_S
     )
     for resource in weights.imbalance_resources:
         total = total + weights.imbalance * metrics[f"zone_imbalance_{short_name(resource)}"]

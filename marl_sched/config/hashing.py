@@ -22,7 +22,8 @@ _NOT_SEEN_BY_RULES = {
 _SAID = object()
 _SILENT: dict[str, dict[str, object]] = {
     "agent": {"quantiles_tolerance": 0.01, "pilot_rounds": 4, "pilot_seeds": 2},
-    "reward": {"resource_weighting": "fixed"},
+    "reward": {"resource_weighting": "fixed", "completion": 0.0},
+    "objective": {"completion": 0.0},
     "workload": {"max_task_instances": None},
 }
 """By section, settings that came after results were recorded, and the value with which they do

@@ -34,6 +34,9 @@ class Objective(Model):
     """Weight of the mean cost of an instance."""
     offload: NonNegative = 0.05
     """Weight of offload_rate."""
+    completion: NonNegative = 0.0
+    """Weight of mean_completion_s, per minute: the slowdown counts a minute of a short task for
+    more than one of a long task, this counts them alike."""
 
 
 class Reward(Model):
@@ -62,6 +65,8 @@ class Reward(Model):
     externality: NonNegative = 0.0
     """outcome: penalty per instance-minute of waiting imposed on the queue behind; default for an
     agent with a prior: 0.25."""
+    completion: NonNegative = 0.0
+    """outcome: penalty per minute of waiting and of a longer run than its own work takes."""
     failed_creation: NonNegative = 2.0
     """outcome: penalty of a pick that did not fit (unmasked placement)."""
     alpha: NonNegative = 0.5

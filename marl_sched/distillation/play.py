@@ -12,7 +12,7 @@ from marl_sched.agents.prior import PRIOR_COLUMNS, WORST_GAP, Prior
 from marl_sched.agents.scoring import Architecture, Weights
 from marl_sched.cluster.kernels.clone import first_unfinished
 from marl_sched.cluster.machines import build_machines, draw_background, draw_events
-from marl_sched.cluster.metrics import episode_metrics
+from marl_sched.cluster.metrics import MINUTE_S, episode_metrics
 from marl_sched.cluster.model import N_FACT_BLOCKS, N_PLAIN_FACTS
 from marl_sched.cluster.state import EpisodeInput
 from marl_sched.config import Experiment
@@ -81,7 +81,8 @@ def prices_of(experiment: Experiment) -> Array:
 
     The objective is a mean over instances but for the imbalances, means over time and zones: times
     the number of instances, one window's imbalance of one zone costs the instances that come to a
-    zone in a window, on average.
+    zone in a window, on average. Completion is a mean over tasks there; here every instance counts as
+    a task of its own would.
     """
     weights = experiment.objective
     rate = sum(instances_per_s(experiment, zone) for zone in experiment.zones)
@@ -92,6 +93,7 @@ def prices_of(experiment: Experiment) -> Array:
         weights.slowdown,
         weights.cost,
         weights.offload,
+        weights.completion / MINUTE_S,
     ]
     assert len(of_instances) == N_PRICES
     of_imbalance = [

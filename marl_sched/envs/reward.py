@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.cluster.metrics import MINUTE_S
 from marl_sched.cluster.model import (
     FACT_BEHIND,
     FACT_COST,
@@ -35,7 +36,6 @@ WAIT_CAP = 10.0
 """Waiting counts at most this many reference durations in the outcome reward."""
 EXTERNALITY_CAP = 40.0
 """At most this many waiting instances count as held up by one placement."""
-MINUTE_S = 60.0
 _LEAST_WEIGHT = 1e-9
 """Of the resources of a machine, where utilization is divided by their weight: it may be 0."""
 RATE_EPISODES = 4
@@ -104,6 +104,7 @@ def outcome(facts: Array, config: Reward, resources: Array, rate: float) -> Arra
         config.late * facts[:, FACT_LATE]
         + config.finish_violation * violated
         + config.slowdown * slowdown
+        + config.completion * slowdown * reference / MINUTE_S
         + config.cost * facts[:, FACT_COST]
         + config.imbalance * change * reference * rate
         + config.externality * externality * reference / MINUTE_S

@@ -36,7 +36,12 @@ def _three_zones(**cluster: object) -> Experiment:
         zone("c", machines(1), background={"mean": {"cpu_milli": 0.3}, "step_s": 10.0}, load=0.4),
         cluster={"peer_queue_allowance": 0.3, "max_restarts": 1, **cluster},
         episode={"horizon_s": 60.0, "drain_s": 15.0, "measured_from": 0.2},
-        objective={"late": 1.5, "imbalance": 0.7, "imbalance_resources": ["memory_mib"]},
+        objective={
+            "late": 1.5,
+            "imbalance": 0.7,
+            "imbalance_resources": ["memory_mib"],
+            "completion": 0.4,
+        },
         seed=5,
     )
 
@@ -53,6 +58,7 @@ def _expected(experiment: Experiment, zones: Mapping[str, RefZone]) -> dict[str,
         + weights.slowdown * (metrics["mean_slowdown"] - 1)
         + weights.cost * metrics["cost"]
         + weights.offload * metrics["offload_rate"]
+        + weights.completion * metrics["mean_completion_s"] / 60
         + weights.imbalance
         * sum(metrics[f"zone_imbalance_{short_name(r)}"] for r in weights.imbalance_resources)
     )

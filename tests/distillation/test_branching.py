@@ -71,6 +71,21 @@ def test_a_machine_five_times_as_fast_gains() -> None:
     assert np.median(samples.gains[is_better]) > 1.0
 
 
+def test_minutes_of_tasks_of_one_length_are_priced_as_their_slowdown() -> None:
+    experiment = _experiment()
+    types = [one.model_copy(update={"mean_s": 30.0}) for one in experiment.workload.task_types]
+    workload = experiment.workload.model_copy(update={"task_types": types})
+    weights = {"late": 0.0, "finish_violation": 0.0, "cost": 0.0, "imbalance": 0.0, "offload": 0.0}
+    gains = []
+    for priced in ({"slowdown": 0.5}, {"slowdown": 0.0, "completion": 1.0}):
+        objective = experiment.objective.model_copy(update=weights | priced)
+        changed = experiment.model_copy(update={"objective": objective, "workload": workload})
+        branching = _branching(changed)
+        gains.append(Samples.together(list(branching.play([5, 6, 7]))).gains)
+    assert np.abs(gains[0]).max() > 0.1
+    np.testing.assert_allclose(gains[0], gains[1], rtol=1e-9, atol=1e-12)
+
+
 def test_samples_are_the_same_for_equal_generators() -> None:
     first, second = (
         Samples.together(list(_branching(_experiment()).play([5, 6, 7]))) for _ in range(2)

@@ -99,6 +99,14 @@ def test_outcome_slowdown_is_capped_waiting_plus_duration_beyond_work() -> None:
     assert _outcome(_facts(wait=200.0, reference=10.0), slowdown=0.5) == pytest.approx(-5.0)
 
 
+def test_outcome_charges_minutes_of_long_and_short_tasks_alike() -> None:
+    facts = _facts(wait=5.0, duration=26.0, work=20.0, reference=10.0)
+    assert _outcome(facts, completion=2.0) == pytest.approx(-2.0 * (5.0 + 6.0) / 60.0)
+    slow = _facts(wait=5.0, duration=26.0, work=20.0, reference=1000.0)
+    assert _outcome(slow, completion=2.0) == pytest.approx(-2.0 * (5.0 + 6.0) / 60.0)
+    assert _outcome(_facts(wait=200.0, reference=10.0), completion=1.0) == pytest.approx(-100 / 60)
+
+
 def test_outcome_charges_cost() -> None:
     assert _outcome(_facts(cost=0.8), cost=0.5) == pytest.approx(-0.4)
 

@@ -33,9 +33,9 @@ from marl_sched.kernel_cache import inner, kernel
 
 Float = NDArray[np.float32]
 
-PRICE_LATE, PRICE_VIOLATED, PRICE_SLOWDOWN, PRICE_COST, PRICE_OFFLOAD = range(5)
-N_PRICES = 5
-"""Of an instance; behind them, per resource, of one unit of imbalance at a window's end; then, per
+PRICE_LATE, PRICE_VIOLATED, PRICE_SLOWDOWN, PRICE_COST, PRICE_OFFLOAD, PRICE_SECOND = range(6)
+N_PRICES = 6
+"""Of an instance (a second: of its completion, at most SLOWDOWN_CAP reference durations); behind them, per resource, of one unit of imbalance at a window's end; then, per
 resource, the mean price of one unit for the reference duration."""
 
 
@@ -190,7 +190,8 @@ def price(
     return (
         prices[PRICE_LATE] * facts[FACT_LATE]
         + prices[PRICE_VIOLATED] * (facts[FACT_VIOLATED] - facts[FACT_VIOLATED_BY_WORK])
-        + prices[PRICE_SLOWDOWN] * (min(slowdown, SLOWDOWN_CAP) - min(work, SLOWDOWN_CAP))
+        + (prices[PRICE_SLOWDOWN] + prices[PRICE_SECOND] * reference_s)
+        * (min(slowdown, SLOWDOWN_CAP) - min(work, SLOWDOWN_CAP))
         + prices[PRICE_COST] * (facts[FACT_COST] - fair * work)
     )
 
@@ -236,8 +237,9 @@ def _owed(s: State, e: int, row: int, start_us: int, prices: NDArray[np.float64]
     wait_us = start_us - s.instance[e, row].ready_us
     work_us = s.instance[e, row].work_us
     latest_finish_us = s.task[e, task].latest_finish_us
-    reference_us = s.task[e, task].reference_s * 1e6
-    owed = prices[PRICE_SLOWDOWN] * (
+    reference_s = s.task[e, task].reference_s
+    reference_us = reference_s * 1e6
+    owed = (prices[PRICE_SLOWDOWN] + prices[PRICE_SECOND] * reference_s) * (
         min((wait_us + work_us) / reference_us, SLOWDOWN_CAP)
         - min(work_us / reference_us, SLOWDOWN_CAP)
     )
