@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from marl_sched.agents.tuned import TunedRule, tuned_path, weight_priors
+from marl_sched.agents.tuned import TunedRule, load_tuned, tuned_path, weight_priors
 from marl_sched.config import Experiment
 from marl_sched.config.hashing import environment_hash
 from marl_sched.envs.vector import VectorEnv
@@ -42,6 +42,7 @@ def tune(
     folder: Path | None = None,
     jobs: int = 1,
     progress: SearchProgress | None = None,
+    start: Path | None = None,
 ) -> Path:
     """Tune the rule for an experiment and write its weights where `make_policy` finds them.
 
@@ -50,28 +51,36 @@ def tune(
         folder: Where to write; default: configs/tuned.
         jobs: Processes to score on; has no influence on the result.
         progress: Called after every evaluation.
+        start: Weights that `tune` wrote for another experiment: where the search begins, with what
+            it took to find them. Default: the hand-set ones.
 
     Returns:
         The file of weights.
 
     Raises:
+        ConfigError: The start is missing or no file of weights of these resources.
         RunError: The log of an earlier, unfinished tuning belongs to another configuration.
     """
     settings = experiment.tuning
     path = tuned_path(experiment, folder)
     path.parent.mkdir(parents=True, exist_ok=True)
-    identity = {
+    identity: dict[str, object] = {
         "experiment": experiment.name,
         "environment_hash": environment_hash(experiment),
         "episodes": settings.episodes,
         "evaluations": settings.evaluations,
         "random_share": settings.random_share,
     }
+    priors = weight_priors(Layout(tuple(experiment.resources)))
+    if start is not None:
+        begun = load_tuned(start, Layout(tuple(experiment.resources)))
+        priors = {name: (begun.get(name, 0.0), spread) for name, (_, spread) in priors.items()}
+        identity["start"] = _origin(start)
     log = SearchLog(path.with_suffix(".evaluations.jsonl"), identity)
     space = SearchSpace(
-        priors=weight_priors(Layout(tuple(experiment.resources))),
+        priors=priors,
         n_evaluations=settings.evaluations,
-        n_random=round(settings.random_share * settings.evaluations),
+        n_random=max(1, round(settings.random_share * settings.evaluations)),
         seed=experiment.seed,
     )
     with scoring_processes(partial(score_weights, experiment), jobs) as score:
@@ -84,6 +93,13 @@ def tune(
     text = json.dumps(content, indent=1) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
     return path
+
+
+def _origin(start: Path) -> dict[str, object]:
+    """Return what a file of weights says of the search that found them."""
+    content = json.loads(start.read_text(encoding="utf-8"))
+    kept = ("experiment", "environment_hash", "episodes", "evaluations", "start")
+    return {key: content[key] for key in kept if key in content}
 
 
 @contextlib.contextmanager

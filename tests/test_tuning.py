@@ -38,6 +38,21 @@ def test_tuned_weights_are_written_where_make_policy_finds_them(
     make_policy("tuned", LAYOUT, experiment, tuned_folder=tmp_path)
 
 
+def test_search_begins_at_weights_that_were_tuned_for_another_experiment(
+    experiment: Experiment, tmp_path: Path
+) -> None:
+    first = tune(experiment, tmp_path)
+    known = json.loads(first.read_text())
+    other = load_config(
+        CONFIGS / "base.yaml", [*SMALL, "name=other", "tuning.random_share=0", "workload.load=0.7"]
+    )
+    content = json.loads(tune(other, tmp_path, start=first).read_text())
+    assert content["start_objective"] == score_weights(other, known["weights"])
+    assert content["objective"] <= content["start_objective"]
+    assert content["start"]["evaluations"] == 10
+    assert content["start"]["environment_hash"] == environment_hash(experiment)
+
+
 @pytest.mark.slow
 def test_number_of_processes_does_not_matter(experiment: Experiment, tmp_path: Path) -> None:
     one, two = (tune(experiment, tmp_path / str(jobs), jobs).read_bytes() for jobs in (1, 2))

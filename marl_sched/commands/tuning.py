@@ -36,12 +36,23 @@ def tune(
             show_default=False,
         ),
     ] = None,
+    start: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Weights tuned for another configuration, to begin at; default: hand-set ones.",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Tune the weights of the rule `tuned`: random search, then steps around the best.
 
     Examples:
         marl-sched tune configs/base.yaml --jobs 2
         marl-sched tune configs/demo.yaml --set tuning.evaluations=50
+        marl-sched tune configs/dense.yaml --start configs/tuned/base.json
     """
     experiment = load_config(config, overrides)
     folder = tuned_folder(config) if out is None else out
@@ -57,7 +68,7 @@ def tune(
             progress.advance(1, f"best objective {best:.4f}")
 
         try:
-            path = run_tuning(experiment, folder, jobs, say)
+            path = run_tuning(experiment, folder, jobs, say, start)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 "stopped; what was evaluated is kept, the same command goes on from there"

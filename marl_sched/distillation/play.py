@@ -81,8 +81,8 @@ def prices_of(experiment: Experiment) -> Array:
 
     The objective is a mean over instances but for the imbalances, means over time and zones: times
     the number of instances, one window's imbalance of one zone costs the instances that come to a
-    zone in a window, on average. Completion is a mean over tasks there; here every instance counts as
-    a task of its own would.
+    zone in a window, on average. Completion is a mean over tasks there; here every instance counts
+    as a task of its own would.
     """
     weights = experiment.objective
     rate = sum(instances_per_s(experiment, zone) for zone in experiment.zones)

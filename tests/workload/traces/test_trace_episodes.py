@@ -62,7 +62,9 @@ def test_real_hour_offers_the_configured_load_within_its_tolerance(name: str) ->
             check_table(table, experiment)
 
 
-@pytest.mark.parametrize(("name", "n_episodes"), [("demo", 60), ("alibaba-v2018", 60), ("alibaba-v2018-whole", 4)])
+@pytest.mark.parametrize(
+    ("name", "n_episodes"), [("demo", 60), ("alibaba-v2018", 60), ("alibaba-v2018-whole", 4)]
+)
 def test_every_window_of_the_real_hour_holds_enough_jobs(name: str, n_episodes: int) -> None:
     experiment = load_config(CONFIGS / f"{name}.yaml")
     accounts = [
