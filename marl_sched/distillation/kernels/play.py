@@ -36,8 +36,8 @@ Float = NDArray[np.float32]
 PRICE_LATE, PRICE_VIOLATED, PRICE_SLOWDOWN, PRICE_COST, PRICE_OFFLOAD, PRICE_SECOND = range(6)
 N_PRICES = 6
 """Of an instance (a second: of its completion, at most SLOWDOWN_CAP reference durations); behind
-them, per resource, of one unit of imbalance at a window's end; then, per resource, the mean price of
-one unit for the reference duration."""
+them, per resource, of one unit of imbalance at a window's end; then, per resource, the mean price
+of one unit for the reference duration."""
 
 
 class Rule(NamedTuple):
