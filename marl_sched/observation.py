@@ -116,6 +116,12 @@ class Layout:
         """Return the columns of a per-resource candidate feature, in the order of the resources."""
         return [self.candidate_index(f"{name}:{resource}") for resource in self.resources]
 
+    @property
+    def fit_columns(self) -> NDArray[np.int64]:
+        """(2, R) columns of the free shares of a candidate, before and after: what tells a fit."""
+        names = ("free_share", "free_share_after")
+        return np.array([self.candidate_indices(name) for name in names], np.int64)
+
 
 def _columns(
     plain: Mapping[str, str], per_resource: Mapping[str, str], resources: tuple[str, ...]

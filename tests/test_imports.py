@@ -17,6 +17,7 @@ LEAVES = {
     "marl_sched.array_reading",
     "marl_sched.errors",
     "marl_sched.files",
+    "marl_sched.fit_check",
     "marl_sched.kernel_cache",
     "marl_sched.log_lines",
 }
@@ -25,6 +26,7 @@ SIMULATION = {*LOW, "marl_sched.workload", "marl_sched.cluster"}
 ALLOWED: dict[str, set[str]] = {
     "marl_sched.errors": set(),
     "marl_sched.files": set(),
+    "marl_sched.fit_check": set(),
     "marl_sched.kernel_cache": set(),
     "marl_sched.log_lines": set(),
     "marl_sched.config": set(),

@@ -25,13 +25,11 @@ from marl_sched.agents.tuned import TunedRule, load_tuned, tuned_path
 from marl_sched.config import Experiment
 from marl_sched.config.hashing import environment_hash
 from marl_sched.errors import ConfigError
+from marl_sched.fit_check import FIT_TOLERANCE
 from marl_sched.observation import Layout, Observation
 
 Machines = NDArray[np.float32]
 Scores = NDArray[np.floating]
-
-_FIT_TOLERANCE = 1e-6
-"""A free share above minus this counts as fitting: shares are float32."""
 
 
 @dataclass(frozen=True)
@@ -205,7 +203,7 @@ class FitCheck:
         """
         n_machines, mask = observation.n_machines, observation.mask
         free_after = observation.candidates[:, :n_machines, self._free_after]  # (B, M, R)
-        is_short = (free_after < -_FIT_TOLERANCE) & self._is_requested(observation)[:, None, :]
+        is_short = (free_after < -FIT_TOLERANCE) & self._is_requested(observation)[:, None, :]
         fitting = mask[:, :n_machines] & ~is_short.any(axis=-1)
         choices = np.concatenate([fitting, mask[:, n_machines:]], axis=1)
         return np.where(choices.max(axis=1, keepdims=True), fitting, mask[:, :n_machines])

@@ -34,12 +34,18 @@ class Prior:
             ConfigError: A name is not that of a weight.
         """
         self.weights = dict(default_weights(layout) if weights is None else weights)
-        self._matrix = TunedRule(layout, self.weights).weights
+        rule = TunedRule(layout, self.weights)
+        self._matrix, self._fit = rule.weights, rule.fit
 
     @property
     def matrix(self) -> NDArray[np.float64]:
         """Return (2, F) weights of machines and of peers."""
         return self._matrix
+
+    @property
+    def fit(self) -> NDArray[np.int64]:
+        """Return (2, R) columns of the free shares, before and after, as in `TunedRule`."""
+        return self._fit
 
     @classmethod
     def of(cls, layout: Layout, agent: Agent) -> "Prior | None":
@@ -60,6 +66,7 @@ class Prior:
             observation.mask,
             observation.n_machines,
             self._matrix,
+            self._fit,
             WORST_GAP,
             extended,
             choices,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from marl_sched.config import Experiment
 from marl_sched.errors import ConfigError
+from marl_sched.fit_check import FIT_TOLERANCE, UNFIT_PENALTY
 from marl_sched.observation import Layout, Observation
 
 _logger = logging.getLogger(__name__)
@@ -82,7 +83,11 @@ def default_weights(layout: Layout) -> dict[str, float]:
 
 
 class TunedRule:
-    """The unmasked candidate, machine or peer, with the largest weighted score."""
+    """The unmasked candidate, machine or peer, with the largest weighted score.
+
+    As schedulers filter before they score, a machine that does not fit comes after all other
+    candidates; only unmasked placement offers one.
+    """
 
     def __init__(self, layout: Layout, weights: Mapping[str, float]) -> None:
         """Build the rule.
@@ -94,6 +99,7 @@ class TunedRule:
         Raises:
             ConfigError: A name is neither `machine.FEATURE` nor `peer.FEATURE`.
         """
+        self._layout = layout
         self._weights = {kind: np.zeros(len(layout.candidate)) for kind in ("machine", "peer")}
         for name, weight in weights.items():
             kind, _, feature = name.partition(".")
@@ -109,6 +115,11 @@ class TunedRule:
         """Return (2, F) weights of machines and of peers."""
         return np.stack([self._weights["machine"], self._weights["peer"]])
 
+    @property
+    def fit(self) -> NDArray[np.int64]:
+        """Return (2, R) columns of the free shares, before and after: what tells a fit."""
+        return self._layout.fit_columns
+
     def reset(self, n_replicas: int, generator: np.random.Generator) -> None:
         """Start new episodes: the rule has no state and draws nothing."""
 
@@ -119,6 +130,9 @@ class TunedRule:
         scores = np.empty(candidates.shape[:2])  # (B, C)
         scores[:, :split] = candidates[:, :split] @ self._weights["machine"]
         scores[:, split:] = candidates[:, split:] @ self._weights["peer"]
+        before, after = (observation.candidates[:, :split, columns] for columns in self.fit)
+        is_short = ((after < -FIT_TOLERANCE) & (after < before)).any(axis=-1)
+        scores[:, :split] -= UNFIT_PENALTY * is_short
         return scores.round(_DECIMALS)
 
     def act(self, observation: Observation) -> NDArray[np.int64]:

@@ -56,7 +56,7 @@ def make_rule(
         hidden = np.array(architecture.hidden, np.int64)
         head, bias = weights["head.weight"].copy(), weights["head.bias"][None].copy()
     tail = np.ones(1, np.float32)
-    return Rule(prior.matrix, WORST_GAP, margin, flat, hidden, head, bias, tail)
+    return Rule(prior.matrix, prior.fit, WORST_GAP, margin, flat, hidden, head, bias, tail)
 
 
 def draw_inputs(

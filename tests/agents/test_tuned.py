@@ -25,6 +25,7 @@ def base() -> Experiment:
 def observation() -> Observation:
     generator = np.random.default_rng(5)
     candidates = generator.normal(size=(4, N_MACHINES + 2, len(LAYOUT.candidate)))
+    candidates[:, :, LAYOUT.fit_columns] = abs(candidates[:, :, LAYOUT.fit_columns])
     return Observation(
         replica=np.arange(4),
         decision=np.zeros(4, np.int64),
@@ -53,6 +54,27 @@ def test_score_is_the_weighted_sum_of_the_kind(observation: Observation) -> None
             else:
                 expected = 3.0 * features[free]
             assert scores[row, column] == pytest.approx(expected, abs=1e-6)
+
+
+def test_machines_that_lack_what_is_requested_come_after_all_others(
+    observation: Observation,
+) -> None:
+    rule = TunedRule(LAYOUT, {"machine.speed": 1.0})
+    speed = LAYOUT.candidate_index("speed")
+    (before, _), (after, other_after) = LAYOUT.fit_columns
+    observation.candidates[:, :, speed] = 0.0
+    observation.candidates[:, 1, speed] = 4.0
+    assert rule.act(observation).tolist() == [1, 1, 1, 1]
+    observation.candidates[0, 1, after] = -0.1  # lacks cpu
+    observation.candidates[1, 1, other_after] = -0.1  # lacks memory
+    observation.candidates[2, 1, [before, after]] = -0.1  # lacks cpu, of which nothing is asked for
+    observation.candidates[3, 1, after] = -1e-8  # by rounding
+    assert rule.act(observation).tolist() == [0, 0, 1, 1]
+    observation.candidates[:, :N_MACHINES, before] = 0.0
+    observation.candidates[:, :N_MACHINES, after] = -0.1
+    assert rule.act(observation).tolist() == [N_MACHINES] * 4
+    observation.mask[:, N_MACHINES:] = False
+    assert rule.act(observation).tolist() == [1, 1, 1, 1]
 
 
 def test_may_offload_while_machines_are_free(observation: Observation) -> None:

@@ -6,6 +6,7 @@ Shapes: B rows, C candidates (machines first, then peers), F features, P = 3 col
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.fit_check import UNFIT_PENALTY, is_short
 from marl_sched.kernel_cache import kernel
 
 STEP = 1e6
@@ -18,6 +19,7 @@ def extend_candidates(  # noqa: PLR0913  # a kernel takes arrays, not objects
     mask: NDArray[np.bool_],
     n_machines: int,
     weights: NDArray[np.float64],
+    fit: NDArray[np.int64],
     worst_gap: float,
     extended: NDArray[np.float32],
     choices: NDArray[np.int64],
@@ -29,6 +31,7 @@ def extend_candidates(  # noqa: PLR0913  # a kernel takes arrays, not objects
         mask: (B, C); every row has an unmasked candidate.
         n_machines: M.
         weights: (2, F), of machines and of peers.
+        fit: (2, R) columns of the free shares, before and after: what does not fit comes last.
         worst_gap: Gaps to the best of a kind are cut off here.
         extended: (B, C, F + P), written.
         choices: (B,), the rule's choice, written.
@@ -48,6 +51,8 @@ def extend_candidates(  # noqa: PLR0913  # a kernel takes arrays, not objects
             score = 0.0
             for feature in range(n_features):
                 score += candidates[row, at, feature] * weights[kind, feature]
+            if kind == 0 and is_short(candidates[row, at], fit):
+                score -= UNFIT_PENALTY
             scores[at] = np.rint(score * STEP) / STEP
             best[kind] = max(best[kind], scores[at])
             if choice < 0 or scores[at] > scores[choice]:

@@ -44,6 +44,7 @@ class Rule(NamedTuple):
     """A weighted score and the network that corrects it; without parameters the score alone."""
 
     weights: NDArray[np.float64]  # (2, F) of machines and of peers
+    fit: NDArray[np.int64]  # (2, R) columns of the free shares, before and after
     worst_gap: float
     margin: float  # gain that a deviation from the score's choice must promise
     flat: Float  # (P,), empty without a network
@@ -112,7 +113,7 @@ def play_rows(  # noqa: PLR0913  # a kernel takes arrays, not objects
                     action = choose(rule, buffers, n_machines)
                 else:
                     action = best_weighted(
-                        buffers.candidates[0], buffers.mask[0], n_machines, rule.weights
+                        buffers.candidates[0], buffers.mask[0], n_machines, rule.weights, rule.fit
                     )
             outcome = decide(s, e, action, buffers.facts)
             costs[e] += price(s, e, outcome, buffers.facts, prices)
@@ -138,6 +139,7 @@ def choose(rule: Rule, buffers: Buffers, n_machines: int) -> int:
         buffers.mask,
         n_machines,
         rule.weights,
+        rule.fit,
         rule.worst_gap,
         buffers.extended,
         buffers.choices,
