@@ -120,6 +120,7 @@ class RefZone:
         self.instances = [i for job in self.jobs for task in job.tasks for i in task.instances]
         self.actions, self.masks = list(actions), []
         self.digests: dict[int, Digest] = {}
+        self.freed: set[int] = set()
         self.sent = {peer: np.zeros(self.n_resources) for peer in self.peers}
         self.outgoing: list[tuple[int, int, Instance]] = []
         self.notices: list[tuple[int, int, Instance, bool]] = []
@@ -178,8 +179,7 @@ class RefZone:
 
     # Time.
     def play(self, until_us: int) -> None:
-        for instance in self.instances:
-            instance.waits_for_release = False
+        self.release()
         while True:
             coming = self.next_us()
             if coming <= self.now_us < until_us:
@@ -220,6 +220,7 @@ class RefZone:
                     self.make_ready(task)
 
     def release(self) -> None:
+        self.freed.clear()
         for instance in self.instances:
             instance.waits_for_release = False
 
@@ -261,7 +262,7 @@ class RefZone:
         else:
             self.leave(instance, instance.finish_us)
         if self.rules.placement == "unmasked" and self.status[instance.machine] == "up":
-            self.release()
+            self.freed.add(instance.machine)
 
     def leave(self, instance: Instance, finish_us: int) -> None:
         task = instance.task
@@ -297,7 +298,12 @@ class RefZone:
 
     # Decisions.
     def head(self) -> Instance | None:
+        standing = [i for i in self.instances if i.status == "waiting" and i.waits_for_release]
+        helped = [i for i in standing if any(self.fits(i)[machine] for machine in self.freed)]
+        if not helped:
+            self.freed.clear()
         waiting = [i for i in self.instances if i.status == "waiting" and not i.waits_for_release]
+        waiting += helped
         waiting.sort(key=lambda i: i.key)
         if self.rules.queue == "strict-fifo":
             waiting = waiting[:1]
@@ -308,6 +314,7 @@ class RefZone:
         action = self.actions.pop(0)
         if instance in instance.place.waiting:
             instance.place.waiting.remove(instance)
+        instance.waits_for_release = False
         instance.start_number = self.next_number()
         if action >= self.n_machines:
             self.send(instance, self.peers[action - self.n_machines])
@@ -316,6 +323,7 @@ class RefZone:
         else:
             instance.failed_creations += 1
             instance.waits_for_release = True
+            self.freed.clear()
             self.stand(instance, self.next_number())
 
     def start(self, instance: Instance, machine: int) -> None:

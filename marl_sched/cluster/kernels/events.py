@@ -152,7 +152,11 @@ def change_machine(s: State, e: int, number: int) -> None:
             s.machine[e, machine].status = DRAINING
     else:
         s.machine[e, machine].status = UP
-        note_freed(s, e, machine)
+        if s.parameters[0].is_masked == 1:
+            note_freed(s, e, machine)
+        else:
+            # Where none was up nothing could be picked, fit or not.
+            retry_all(s, e)
 
 
 @inner

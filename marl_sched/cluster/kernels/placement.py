@@ -15,6 +15,7 @@ from marl_sched.cluster.kernels.machines import (
 from marl_sched.cluster.kernels.queue import (
     count_waiting,
     fits,
+    forget_freed,
     machine_is_open,
     new_group,
     peer_is_open,
@@ -161,12 +162,17 @@ def write_facts(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
 
 @inlined
 def fail_creation(s: State, e: int, row: int, facts: NDArray[Any]) -> None:
-    """An infeasible pick: the creation fails, the instance is retried at a release or a window."""
+    """An infeasible pick: the creation fails.
+
+    The instance is retried when a release leaves room for it, or a window opens. What was freed
+    before is forgotten: else the same pick would be asked for at once, and without end.
+    """
     s.instance[e, row].failed_creations += 1
     s.instance[e, row].status = WAITING
     s.instance[e, row].start_us = s.zone[e].now_us
     s.instance[e, row].finish_us = s.zone[e].now_us
     count_waiting(s, e, row, 1)
+    forget_freed(s, e)
     set_aside(s, e, new_group(s, e, row))
     facts[:] = 0.0
     write_facts(s, e, row, facts)

@@ -164,16 +164,10 @@ def retry_all(s: State, e: int) -> None:
 
 @inlined
 def note_freed(s: State, e: int, machine: int) -> None:
-    """Note that a machine has freed capacity, for the groups set aside.
-
-    With unmasked placement everything is retried at once: a pick may fail again, and must not be
-    asked for again before the next release.
-    """
+    """Note that a machine has freed capacity, for the groups set aside."""
     if s.zone[e].aside_size == 0 or s.machine[e, machine].status != UP:
         return
-    if s.parameters[0].is_masked == 0:
-        retry_all(s, e)
-    elif s.machine[e, machine].has_freed == 0:
+    if s.machine[e, machine].has_freed == 0:
         s.machine[e, machine].has_freed = 1
         s.zone[e].freed += 1
 
