@@ -284,11 +284,12 @@ remote.post(outbox("c", 1))
 remote.collect("c", 1)
 remote.leave()
 """
-    with process_beside(probing, deed) as (_, remote):
+    with process_beside(probing, deed) as (process, remote):
         waiting = [Member(exchange, name, [1]) for name, exchange in remote.items()]
         assert all(isinstance(member.outcome(), list) for member in waiting)
         for exchange in remote.values():
             exchange.leave()
+        assert process.wait(timeout=60) == 0  # killed before it has left, it would be lost
     assert probing.lost() == {}
 
 
