@@ -28,3 +28,10 @@ def is_short(candidate: NDArray[Any], fit: NDArray[np.int64]) -> bool:
         if after < -FIT_TOLERANCE and after < candidate[fit[0, r]]:
             return True
     return False
+
+
+def are_short(machines: NDArray[np.float32], fit: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return the same of many machines (B, M, F): (B, M)."""
+    before, after = machines[..., fit[0]], machines[..., fit[1]]
+    lacks = (after < -FIT_TOLERANCE) & (after < before)  # (B, M, R)
+    return np.asarray(lacks.any(axis=-1), np.bool_)

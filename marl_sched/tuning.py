@@ -33,7 +33,7 @@ def score_weights(experiment: Experiment, weights: Weights) -> float:
     for start in range(0, len(episodes), _MAX_REPLICAS):
         batch = episodes[start : start + _MAX_REPLICAS]
         env = VectorEnv(experiment, len(batch), with_rewards=False)
-        objectives.append(env.run_weighted(rule.weights, rule.fit, "tune", batch)["objective"])
+        objectives.append(env.run_weighted(rule.weights, "tune", batch)["objective"])
     return float(np.concatenate(objectives).mean())
 
 

@@ -25,7 +25,7 @@ from marl_sched.agents.tuned import TunedRule, load_tuned, tuned_path
 from marl_sched.config import Experiment
 from marl_sched.config.hashing import environment_hash
 from marl_sched.errors import ConfigError
-from marl_sched.fit_check import FIT_TOLERANCE
+from marl_sched.fit_check import are_short
 from marl_sched.observation import Layout, Observation
 
 Machines = NDArray[np.float32]
@@ -193,26 +193,15 @@ class FitCheck:
 
     def __init__(self, layout: Layout) -> None:
         """Look up the columns."""
-        self._free_after = layout.candidate_indices("free_share_after")
-        self._requests = [layout.instance.index(f"request:{r}") for r in layout.resources]
+        self._fit = layout.fit_columns
 
     def allowed(self, observation: Observation) -> NDArray[np.bool_]:
-        """Return (B, M): unmasked and fitting; all unmasked where no other choice is left.
-
-        What is not requested fits, however little of it is free.
-        """
+        """Return (B, M): unmasked and fitting; all unmasked where no other choice is left."""
         n_machines, mask = observation.n_machines, observation.mask
-        free_after = observation.candidates[:, :n_machines, self._free_after]  # (B, M, R)
-        is_short = (free_after < -FIT_TOLERANCE) & self._is_requested(observation)[:, None, :]
-        fitting = mask[:, :n_machines] & ~is_short.any(axis=-1)
+        machines = observation.candidates[:, :n_machines]
+        fitting = mask[:, :n_machines] & ~are_short(machines, self._fit)
         choices = np.concatenate([fitting, mask[:, n_machines:]], axis=1)
         return np.where(choices.max(axis=1, keepdims=True), fitting, mask[:, :n_machines])
-
-    def _is_requested(self, observation: Observation) -> NDArray[np.bool_]:
-        """Return (B, R): the instance asks for the resource; for cpu always."""
-        is_requested = observation.instance[:, self._requests] > 0.0
-        is_requested[:, 0] = True
-        return is_requested
 
 
 class RoundRobin:

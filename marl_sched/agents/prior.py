@@ -34,8 +34,8 @@ class Prior:
             ConfigError: A name is not that of a weight.
         """
         self.weights = dict(default_weights(layout) if weights is None else weights)
-        rule = TunedRule(layout, self.weights)
-        self._matrix, self._fit = rule.weights, rule.fit
+        self._matrix = TunedRule(layout, self.weights).weights
+        self._fit = layout.fit_columns
 
     @property
     def matrix(self) -> NDArray[np.float64]:
@@ -44,7 +44,7 @@ class Prior:
 
     @property
     def fit(self) -> NDArray[np.int64]:
-        """Return (2, R) columns of the free shares, before and after, as in `TunedRule`."""
+        """Return (2, R) columns of the free shares, before and after."""
         return self._fit
 
     @classmethod

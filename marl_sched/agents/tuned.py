@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from marl_sched.config import Experiment
 from marl_sched.errors import ConfigError
-from marl_sched.fit_check import FIT_TOLERANCE, UNFIT_PENALTY
+from marl_sched.fit_check import UNFIT_PENALTY, are_short
 from marl_sched.observation import Layout, Observation
 
 _logger = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class TunedRule:
         Raises:
             ConfigError: A name is neither `machine.FEATURE` nor `peer.FEATURE`.
         """
-        self._layout = layout
+        self._fit = layout.fit_columns
         self._weights = {kind: np.zeros(len(layout.candidate)) for kind in ("machine", "peer")}
         for name, weight in weights.items():
             kind, _, feature = name.partition(".")
@@ -115,11 +115,6 @@ class TunedRule:
         """Return (2, F) weights of machines and of peers."""
         return np.stack([self._weights["machine"], self._weights["peer"]])
 
-    @property
-    def fit(self) -> NDArray[np.int64]:
-        """Return (2, R) columns of the free shares, before and after: what tells a fit."""
-        return self._layout.fit_columns
-
     def reset(self, n_replicas: int, generator: np.random.Generator) -> None:
         """Start new episodes: the rule has no state and draws nothing."""
 
@@ -130,9 +125,7 @@ class TunedRule:
         scores = np.empty(candidates.shape[:2])  # (B, C)
         scores[:, :split] = candidates[:, :split] @ self._weights["machine"]
         scores[:, split:] = candidates[:, split:] @ self._weights["peer"]
-        before, after = (observation.candidates[:, :split, columns] for columns in self.fit)
-        is_short = ((after < -FIT_TOLERANCE) & (after < before)).any(axis=-1)
-        scores[:, :split] -= UNFIT_PENALTY * is_short
+        scores[:, :split] -= UNFIT_PENALTY * are_short(observation.candidates[:, :split], self._fit)
         return scores.round(_DECIMALS)
 
     def act(self, observation: Observation) -> NDArray[np.int64]:

@@ -118,25 +118,14 @@ class VectorEnv:
         return {**metrics, "decision_latency_us": np.full(self.n_replicas, latency_us)}
 
     def run_weighted(
-        self,
-        weights: NDArray[np.float64],
-        fit: NDArray[np.int64],
-        split: str,
-        episodes: Sequence[int],
+        self, weights: NDArray[np.float64], split: str, episodes: Sequence[int]
     ) -> dict[str, NDArray[np.float64]]:
-        """Play one episode in each replica by a weighted score; return its metrics (E,).
-
-        Args:
-            weights: (2, F) of machines and of peers.
-            fit: (2, R) columns of the free shares, before and after.
-            split: Which episodes.
-            episodes: One a replica.
-        """
+        """Play one episode in each replica by a weighted score (2, F); return its metrics (E,)."""
         self.reset(split, episodes)
         while not self.done:
             for zone in self.zones.values():
                 if zone.window < self.experiment.n_windows:
-                    zone.play_weighted(weights, fit)
+                    zone.play_weighted(weights)
             self.end_window()
         return episode_metrics(self.experiment, [zone.finish() for zone in self.zones.values()])
 

@@ -179,14 +179,13 @@ class ZoneEnv:
         self._rows = self.simulator.advance(self._rows)
         self._take_back_credit()
 
-    def play_weighted(self, weights: NDArray[np.float64], fit: NDArray[np.int64]) -> int:
+    def play_weighted(self, weights: NDArray[np.float64]) -> int:
         """Play all replicas to the window's end by a weighted score; return the decisions taken.
 
         The same as acting by `TunedRule` until nothing is due, without leaving the kernels.
 
         Args:
             weights: (2, F) of machines and of peers.
-            fit: (2, R) columns of the free shares, before and after.
 
         Raises:
             ExchangeError: This environment settles rewards, or the window has begun.
@@ -198,7 +197,7 @@ class ZoneEnv:
             state,
             self.simulator.until_us,
             weights,
-            fit,
+            self.layout.fit_columns,
             (self._instance, self._candidates, self._zone, self._mask),
             np.empty(N_PLAIN_FACTS + N_FACT_BLOCKS * state.capacity.shape[1]),
         )

@@ -237,7 +237,10 @@ def test_fit_check_asks_only_for_what_is_requested(name: str) -> None:
     # Less than nothing is free of the gpus of machine 0, and machine 1 has none: -1 for who asks.
     rule = FixedRule(name, THREE)
     rule.reset(1, np.random.default_rng(0))
-    plain = {"free_share_after": [[0.5, 0.5, -0.2], [-0.1, 0.5, 0.0]]}
+    plain = {
+        "free_share": [[0.6, 0.6, -0.2], [0.0, 0.6, 0.0]],
+        "free_share_after": [[0.5, 0.5, -0.2], [-0.1, 0.5, 0.0]],
+    }
     assert rule.act(observe_gpus([True, False], 0.0, **plain)).tolist() == [0]
     asking = {"free_share_after": [[0.5, 0.5, -1.0], [0.2, 0.2, 0.0]]}
     assert rule.act(observe_gpus([False, True], 0.5, **asking)).tolist() == [1]

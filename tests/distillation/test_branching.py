@@ -105,7 +105,7 @@ def test_the_base_plays_on_as_if_there_were_no_branches() -> None:
     n_windows = played.zones["a"].window
     for _ in range(n_windows):
         for one in env.zones.values():
-            one.play_weighted(weights, LAYOUT.fit_columns)
+            one.play_weighted(weights)
         env.end_window()
     for name, one in env.zones.items():
         sums = played.zones[name].simulator.state.sums[0]

@@ -86,7 +86,7 @@ def test_weighted_play_is_that_of_the_rule() -> None:
     experiment = with_gpus_on_some()
     rule = TunedRule(LAYOUT, default_weights(LAYOUT))
     env = VectorEnv(experiment, 1, with_rewards=False)
-    fast = env.run_weighted(rule.weights, rule.fit, "tune", [0])
+    fast = env.run_weighted(rule.weights, "tune", [0])
     slow = env.run(dict.fromkeys(env.zones, rule), "tune", [0])
     for name, values in fast.items():
         assert values.tobytes() == slow[name].tobytes(), name

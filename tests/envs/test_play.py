@@ -13,7 +13,7 @@ def test_playing_in_the_kernels_equals_acting_by_the_rule(placement: str) -> Non
     env = VectorEnv(experiment, 3, with_rewards=False)
     layout = env.zones["zone_0"].layout
     rule = TunedRule(layout, default_weights(layout))
-    fast = env.run_weighted(rule.weights, rule.fit, "tune", [0, 1, 2])
+    fast = env.run_weighted(rule.weights, "tune", [0, 1, 2])
     slow = env.run(dict.fromkeys(env.zones, rule), "tune", [0, 1, 2])
     assert fast["offload_rate"].min() > 0
     for name, values in fast.items():
