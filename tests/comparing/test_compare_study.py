@@ -16,6 +16,7 @@ STUDIED = {
     "federation": "disjoint",
     "grid": "base",
     "resource-weights": "base",
+    "rules": "base",
 }
 
 
