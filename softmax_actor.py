@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture
 from marl_sched.agents.network import CandidateNetwork
 from marl_sched.agents.on_policy import CONTEXT, Choice
 from marl_sched.agents.rollout import Column
-from marl_sched.agents.scoring import Architecture, Scorer, context_of
+from marl_sched.agents.scoring import Scorer, context_of
 from marl_sched.observation import Observation
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from measuring import median_us, parser, print_figures
 
+from marl_sched.agents.architecture import Architecture, initial_weights
 from marl_sched.agents.heuristics import make_policy
 from marl_sched.agents.learned import LearnedPolicy
 from marl_sched.agents.policy import Policy
-from marl_sched.agents.scoring import Architecture, initial_weights
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import load_config
 from marl_sched.observation import Layout, Observation

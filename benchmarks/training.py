@@ -24,8 +24,8 @@ from measuring import cpu_seconds, median_us, parser, print_figures
 from numpy.typing import NDArray
 from single_agent import SingleAgentEnv
 
+from marl_sched.agents.architecture import Architecture, initial_weights
 from marl_sched.agents.qrdqn import QRDQNLearner
-from marl_sched.agents.scoring import Architecture, initial_weights
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.commands.warm_up import warm_up
 from marl_sched.config import Agent, Experiment, load_config

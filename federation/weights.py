@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from marl_sched.agents.scoring import HEAD_NAMES
+from marl_sched.agents.architecture import HEAD_NAMES
 from marl_sched.config import Experiment
 from zones.records import Weights
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marl_sched.agents.architecture import Architecture
 from marl_sched.agents.learned import LearnedPolicy, load_policy, save_policy
-from marl_sched.agents.scoring import Architecture
 from marl_sched.config import Agent, Experiment, dump_config, load_config
 from marl_sched.errors import CheckpointError, RunError
 from marl_sched.observation import Layout

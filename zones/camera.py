@@ -16,8 +16,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Float
 from marl_sched.agents.learner import Decider
-from marl_sched.agents.scoring import Float, context_of
+from marl_sched.agents.scoring import context_of
 from marl_sched.cluster.snapshot import head_request, take_snapshot
 from marl_sched.config import Experiment
 from marl_sched.config.live import Live

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from marl_sched.agents.architecture import Float, Weights
 from marl_sched.agents.learned import LearnedPolicy
 from marl_sched.agents.prior import Prior
-from marl_sched.agents.scoring import Float, Weights
 from marl_sched.errors import CheckpointError
 
 

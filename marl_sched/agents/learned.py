@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture, Weights
 from marl_sched.agents.prior import Prior
-from marl_sched.agents.scoring import Architecture, Scorer, Weights, context_of
+from marl_sched.agents.scoring import Scorer, context_of
 from marl_sched.agents.storage import read_arrays, write_arrays
 from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError, ConfigError

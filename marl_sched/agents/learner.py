@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Float, Weights
 from marl_sched.agents.policy import Policy
-from marl_sched.agents.scoring import Float, Weights
 from marl_sched.observation import Observation, Settlements
 
 

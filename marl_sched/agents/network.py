@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from marl_sched.agents.architecture import Architecture, Weights
 from marl_sched.agents.quantile import midpoints
-from marl_sched.agents.scoring import Architecture, Weights
 
 
 class _Affine(nn.Module):

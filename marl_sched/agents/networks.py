@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import HEAD_NAMES, Architecture, Weights
 from marl_sched.agents.exploration import learning_rate_at
 from marl_sched.agents.network import CandidateNetwork
 from marl_sched.agents.optimizer import FlatAdam
-from marl_sched.agents.scoring import HEAD_NAMES, Architecture, Weights
 from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError, RunError
 

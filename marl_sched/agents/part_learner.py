@@ -12,10 +12,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Weights
 from marl_sched.agents.learner import CandidateValues
 from marl_sched.agents.networks import GivenWeights, Networks
 from marl_sched.agents.policies import LearnedPolicies, make_policy
-from marl_sched.agents.scoring import Weights
 from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError
 from marl_sched.observation import Layout, Observation, Settlements

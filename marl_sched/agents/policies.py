@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marl_sched.agents import learned
+from marl_sched.agents.architecture import Architecture, Weights, initial_weights
 from marl_sched.agents.learned import LearnedPolicy
 from marl_sched.agents.resource_weights import ResourceWeightPolicy
-from marl_sched.agents.scoring import Architecture, Weights, initial_weights
 from marl_sched.agents.storage import read_arrays, write_arrays
 from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError

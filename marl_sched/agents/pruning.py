@@ -21,8 +21,8 @@ from math import ceil
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture, Weights
 from marl_sched.agents.learned import LearnedPolicy
-from marl_sched.agents.scoring import Architecture, Weights
 from marl_sched.observation import LIMIT
 
 Float = NDArray[np.float64]

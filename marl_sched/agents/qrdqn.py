@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import HEAD_NAMES, Architecture, Weights
 from marl_sched.agents.exploration import epsilon_at, explore, learning_rate_at
 from marl_sched.agents.learned import LearnedPolicy
 from marl_sched.agents.network import CandidateNetwork
@@ -20,7 +21,7 @@ from marl_sched.agents.optimizer import FlatAdam
 from marl_sched.agents.prior import Prior
 from marl_sched.agents.quantile import quantile_huber_loss
 from marl_sched.agents.replay import Replay, ReplayShape, Transitions
-from marl_sched.agents.scoring import HEAD_NAMES, Architecture, Scorer, Weights, context_of
+from marl_sched.agents.scoring import Scorer, context_of
 from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError, RunError
 from marl_sched.observation import Layout, Observation, Settlements
@@ -60,7 +61,7 @@ class QRDQNLearner:
             agent: Its settings.
             n_replicas: E.
             n_candidates: C, machines and peers of the zone.
-            initial: First weights (`scoring.initial_weights`), equal in all zones; copied.
+            initial: First weights (`architecture.initial_weights`), equal in all zones; copied.
             generator: Source of exploration and sampling; the zone's own.
         """
         self._layout, self._agent, self._generator = layout, agent, generator

@@ -11,9 +11,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture, Float, Weights
 from marl_sched.agents.heuristics import FitCheck, or_offload
 from marl_sched.agents.offload import PeerFormula
-from marl_sched.agents.scoring import Architecture, Float, Weights, context_of
+from marl_sched.agents.scoring import context_of
 from marl_sched.observation import Layout, Observation
 
 _LEAST_SUM = 1e-6

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Weights
 from marl_sched.agents.network import CandidateNetwork
-from marl_sched.agents.scoring import Weights
 
 Int = NDArray[np.int64]
 Loss = Callable[[torch.Tensor], torch.Tensor]

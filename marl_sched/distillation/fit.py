@@ -7,8 +7,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture, Weights
 from marl_sched.agents.network import CandidateNetwork
-from marl_sched.agents.scoring import Architecture, Scorer, Weights
+from marl_sched.agents.scoring import Scorer
 from marl_sched.config import Teacher
 from marl_sched.distillation.descent import Descent, descend
 from marl_sched.distillation.samples import Samples

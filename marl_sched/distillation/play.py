@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture, Weights
 from marl_sched.agents.prior import PRIOR_COLUMNS, WORST_GAP, Prior
-from marl_sched.agents.scoring import Architecture, Weights
 from marl_sched.cluster.kernels.clone import first_unfinished
 from marl_sched.cluster.machines import build_machines, draw_background, draw_events
 from marl_sched.cluster.metrics import MINUTE_S, episode_metrics

@@ -3,8 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture, Weights
 from marl_sched.agents.prior import Prior
-from marl_sched.agents.scoring import Architecture, Scorer, Weights, context_of
+from marl_sched.agents.scoring import Scorer, context_of
 from marl_sched.distillation.branching import gate
 from marl_sched.observation import Observation
 

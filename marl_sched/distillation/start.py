@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from marl_sched.agents.scoring import HEAD_NAMES, Weights
+from marl_sched.agents.architecture import HEAD_NAMES, Weights
 from marl_sched.config import Experiment
 from marl_sched.distillation.teacher import Progress, teach
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Weights, initial_weights
 from marl_sched.agents.prior import Prior
-from marl_sched.agents.scoring import Scorer, Weights, context_of, initial_weights
+from marl_sched.agents.scoring import Scorer, context_of
 from marl_sched.config import Experiment, Teacher
 from marl_sched.config.streams import named_stream
 from marl_sched.distillation.branching import Branching

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture, Weights, initial_weights
 from marl_sched.agents.network import CandidateNetwork
-from marl_sched.agents.scoring import Architecture, Scorer, Weights, initial_weights
+from marl_sched.agents.scoring import Scorer
 from marl_sched.config import Experiment
 from marl_sched.distillation.descent import Descent, descend
 from marl_sched.distillation.kernels.play import Rule

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
+from marl_sched.agents.architecture import Architecture
 from marl_sched.agents.combined import combined
 from marl_sched.agents.learned import LearnedPolicy
-from marl_sched.agents.scoring import Architecture, context_of
+from marl_sched.agents.scoring import context_of
 from marl_sched.agents.tuned import TunedRule, default_weights
 from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError

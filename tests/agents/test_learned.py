@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marl_sched.agents.architecture import Architecture, initial_weights
 from marl_sched.agents.learned import LearnedPolicy, load_policy, save_policy
-from marl_sched.agents.scoring import Architecture, initial_weights
 from marl_sched.agents.storage import read_arrays, write_arrays
 from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError

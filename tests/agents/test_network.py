@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from marl_sched.agents.architecture import Architecture, initial_weights
 from marl_sched.agents.network import CandidateNetwork
-from marl_sched.agents.scoring import Architecture, Scorer, initial_weights, tail_weights
+from marl_sched.agents.scoring import Scorer, tail_weights
 from marl_sched.errors import CheckpointError
 
 N_FEATURES, N_CONTEXT = 7, 6

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from marl_sched.agents.architecture import Architecture, initial_weights
 from marl_sched.agents.learned import LearnedPolicy
 from marl_sched.agents.pruning import Layer, Rows, fold, prune_policy, shrink
-from marl_sched.agents.scoring import Architecture, initial_weights
 from marl_sched.config import Agent
 from marl_sched.observation import LIMIT, Layout
 

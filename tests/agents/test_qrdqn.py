@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from marl_sched.agents.architecture import Architecture, initial_weights
 from marl_sched.agents.qrdqn import QRDQNLearner
-from marl_sched.agents.scoring import Architecture, initial_weights
 from marl_sched.config import Agent
 from marl_sched.errors import CheckpointError, RunError
 from marl_sched.observation import Layout, Observation, Settlements

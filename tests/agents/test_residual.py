@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from marl_sched.agents.architecture import Architecture, Weights, initial_weights
 from marl_sched.agents.exploration import epsilon_at, explore
 from marl_sched.agents.learned import LearnedPolicy
 from marl_sched.agents.network import CandidateNetwork
 from marl_sched.agents.prior import PRIOR_COLUMNS, Prior
 from marl_sched.agents.qrdqn import QRDQNLearner
-from marl_sched.agents.scoring import Architecture, Scorer, Weights, context_of, initial_weights
+from marl_sched.agents.scoring import Scorer, context_of
 from marl_sched.agents.tuned import TunedRule
 from marl_sched.config import Agent
 from marl_sched.observation import Layout, Observation, Settlements

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tiny import machines, tiny, zone
 
+from marl_sched.agents.architecture import initial_weights
 from marl_sched.agents.prior import Prior
-from marl_sched.agents.scoring import initial_weights
 from marl_sched.config import Experiment, Teacher
 from marl_sched.distillation.branching import Branching
 from marl_sched.distillation.play import correcting, make_rule, prices_of, score_rule

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from tiny import machines, tiny, zone
 
+from marl_sched.agents.architecture import initial_weights
 from marl_sched.agents.prior import Prior
-from marl_sched.agents.scoring import Scorer, initial_weights
+from marl_sched.agents.scoring import Scorer
 from marl_sched.config import Experiment, Teacher
 from marl_sched.distillation.fit import fit_gains, load_weights_of, split_by_episode
 from marl_sched.distillation.play import correcting, make_rule, score_rule

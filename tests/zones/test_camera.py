@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tiny import Cluster, machines, tiny, zone
 
+from marl_sched.agents.architecture import Architecture, initial_weights
 from marl_sched.agents.prior import Prior
-from marl_sched.agents.scoring import Architecture, Scorer, context_of, initial_weights
+from marl_sched.agents.scoring import Scorer, context_of
 from marl_sched.cluster.exchange import LocalExchange
 from marl_sched.cluster.model import OFFLOADED, RUNNING, WAITING
 from marl_sched.config import Experiment
