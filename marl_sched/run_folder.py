@@ -203,6 +203,11 @@ class RunFolder:
         name = f"policy-{best.best['round']:05d}.npz"
         return {zone: self.zone_path(zone) / name for zone in zone_names}
 
+    def discard_states(self) -> None:
+        """Delete the zones' states; what they have published stays. The run cannot go on then."""
+        for path in self._checkpoints.glob("zones/*/state-*.npz"):
+            path.unlink(missing_ok=True)
+
     def last_checkpoint(self) -> Checkpoint | None:
         """Return the newest whole checkpoint, or None; for those that only read."""
         try:

@@ -98,6 +98,10 @@ class Adapting:
         """Return the share of the rounds that are done."""
         return self.training.share()
 
+    def tidy(self) -> None:
+        """Delete the zones' states, as of any training."""
+        self.training.tidy()
+
     def command(self) -> list[str]:
         """Return the command that trains, or goes on; note what it belongs to."""
         self.training.stamp_as(self.identity())

@@ -48,6 +48,9 @@ class Job(Protocol):
     def command(self) -> list[str]:
         """Return the command that does what is left, and note what it belongs to."""
 
+    def tidy(self) -> None:
+        """Delete what nobody needs once it is done."""
+
 
 @dataclass(frozen=True)
 class Training:
@@ -135,6 +138,10 @@ class Training:
         self.stamp_as(self.identity())
         return self.plain_command()
 
+    def tidy(self) -> None:
+        """Delete the zones' states: hundreds of megabytes that only further rounds need."""
+        RunFolder(self.folder).discard_states()
+
     def stamped(self) -> str:
         """Return the identity of what is in the folder; empty: nothing."""
         return read_stamp(self.stamp)
@@ -198,6 +205,9 @@ class Evaluating:
         except MarlSchedError:
             return 0.0
         return 0.0 if played is None else min(1.0, played.n_episodes / self.order.n_episodes)
+
+    def tidy(self) -> None:
+        """Delete nothing: it is small."""
 
     def command(self) -> list[str]:
         """Return the command that plays what is left."""

@@ -98,6 +98,9 @@ class Refining:
             return 0.0
         return min(1.0, max(0, n_lines - 1) / self.n_evaluations)
 
+    def tidy(self) -> None:
+        """Delete nothing: it is small."""
+
     def command(self) -> list[str]:
         """Return the command that searches, or goes on; note what the policy belongs to."""
         write_stamp(self.stamp, self.identity())

@@ -104,6 +104,9 @@ class Runner:
         Raises:
             KeyboardInterrupt: Ctrl-C, after all processes have ended.
         """
+        for job in self._jobs:
+            if job.name in self._done:
+                job.tidy()  # what was stopped between its end and this did not come to it
         with self._ended_at_last():
             next_s = 0.0
             while self._start_some() or self._running:
@@ -156,6 +159,7 @@ class Runner:
             process.sweep()
             if process.exit_code == 0 and job.is_done():
                 self._done.add(name)
+                job.tidy()
                 continue
             reason = process.describe_end()
             self._failures[name] = Failure(name, reason, tail(job.log))

@@ -109,6 +109,11 @@ def test_killed_and_gone_on_with_gives_equal_results(folder: Path, capsys: Captu
     for name in ("report.md", "convergence.png", "speed.png"):
         assert (folder / "whole" / name).stat().st_size > 1000
 
+    # Of a finished training stays what it has learned, not what further rounds would need.
+    zones = folder / "whole/runs/local-only-1/checkpoints/zones"
+    assert len(list(zones.glob("*/policy-*.npz"))) == len(own.origin["zones"])
+    assert not list(folder.glob("*/runs/*/checkpoints/zones/*/state-*.npz"))
+
     # What is done is not done again, and more episodes go on from those that were played.
     values = folder / "whole/values/test-own/fedavg-1.npz"
     six, written_ns = read_played(values), values.stat().st_mtime_ns

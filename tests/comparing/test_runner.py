@@ -28,6 +28,9 @@ class PaperJob:
     def command(self) -> list[str]:
         return [self.name]
 
+    def tidy(self) -> None:
+        assert self.done
+
 
 class PaperProcess:
     """Runs for two looks."""
