@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from marl_sched.comparing.tables import bold, by_objective, mean_cell, shown_metrics
-from marl_sched.comparing.verdicts import BETTER, OPEN, TIED, WORSE, verdict
+from marl_sched.comparing.verdicts import BETTER, NOT_WORSE, OPEN, TIED, WORSE, verdict
 from marl_sched.evaluation import Evaluation
 from marl_sched.report_tables import HIGHER_IS_BETTER, markdown_table, ratio_cells
 from marl_sched.statistics import Ratio, Row
@@ -85,5 +85,5 @@ def _against_all(ratios: Mapping[str, Ratio | None]) -> str:
         names = [name for name, verdict_ in said.items() if verdict_ == what]
         if names:
             return f"{what}: {', '.join(names)}"
-    ties = [name for name, verdict_ in said.items() if verdict_ == TIED]
+    ties = [name for name, verdict_ in said.items() if verdict_ in (TIED, NOT_WORSE)]
     return f"{BETTER}, or tied with {', '.join(ties)}" if ties else f"{BETTER} than all"

@@ -112,7 +112,7 @@ def rival_table(evaluation: Evaluation, policy: str) -> str:
         return ""
     note = (
         f"\nA tie is claimed only where the interval holds 1 and reaches at most "
-        f"{TIE_HALF_WIDTH:.0%} to either side.\n"
+        f"{TIE_HALF_WIDTH:.0%} to either side; better or tied, where it does to the worse one.\n"
     )
     header = ["rival", f"objective of {policy} / rival", "mean log ratio", "says"]
     return markdown_table(header, lines) + note

@@ -20,6 +20,9 @@ BARS_FILE = Path(__file__).parents[1] / "data" / "bars.yaml"
 TIE_HALF_WIDTH = 0.02
 """A tie is claimed only where the interval holds 1 and is at most this wide to either side."""
 BETTER, WORSE, TIED, OPEN = "better", "worse", "tied", "not decided"
+NOT_WORSE = "better or tied"
+"""The interval holds 1 and is too wide for a tie on its better side only: what it leaves open is
+whether the policy is better or tied (non-inferiority)."""
 
 
 class Bar(Model):
@@ -120,13 +123,20 @@ def load_bars(path: Path = BARS_FILE) -> Bars:
 
 
 def verdict(ratio: Ratio) -> str:
-    """Say better or worse where the interval excludes 1, tied where it is narrow around it."""
+    """Say better or worse where the interval excludes 1, tied where it is narrow around it.
+
+    Where it is narrow to the worse side only: better or tied.
+    """
     low, high = ratio.ci95_low, ratio.ci95_high
     if low is None or high is None or ratio.metric.startswith(NEUTRAL):
         return ""
-    if low <= 1.0 <= high:
-        return TIED if max(high - 1.0, 1.0 - low) <= TIE_HALF_WIDTH else OPEN
-    return BETTER if (high < 1.0) != (ratio.metric in HIGHER_IS_BETTER) else WORSE
+    is_more_better = ratio.metric in HIGHER_IS_BETTER
+    if low > 1.0 or high < 1.0:
+        return BETTER if (high < 1.0) != is_more_better else WORSE
+    to_better, to_worse = (high - 1.0, 1.0 - low) if is_more_better else (1.0 - low, high - 1.0)
+    if to_worse > TIE_HALF_WIDTH:
+        return OPEN
+    return TIED if to_better <= TIE_HALF_WIDTH else NOT_WORSE
 
 
 def checks(
@@ -215,7 +225,7 @@ def _check(bar: Bar, ratio: Ratio, note: str) -> Check:
 
 def _best_or_tied(ratio: Ratio, note: str) -> Check:
     is_equal = ratio.ratio == ratio.ci95_low == ratio.ci95_high == 1.0
-    is_good = verdict(ratio) in (BETTER, TIED) or is_equal
+    is_good = verdict(ratio) in (BETTER, TIED, NOT_WORSE) or is_equal
     return Check(
         _measure(ratio, "own"), "better or tied", "", ratio, is_good and not note, None, note
     )
