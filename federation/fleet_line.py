@@ -89,11 +89,22 @@ class FleetLine:
         sign = NodeAuthClientInterceptor(self._key, self._key.public_key())
         return grpc.intercept_channel(channel, sign)
 
-    def call(self, name: str, request: Any, timeout_s: float = _CALL_S) -> Any:
-        """Make a call that ends when it is over, when time is up, or when the node is to stop."""
-        return self.calls(name, [request], timeout_s)[0]
+    def call(
+        self, name: str, request: Any, timeout_s: float = _CALL_S, grace_s: float = 0.0
+    ) -> Any:
+        """Make a call that ends when it is over, when time is up, or when the node is to stop.
 
-    def calls(self, name: str, requests: Sequence[Any], timeout_s: float) -> list[Any]:
+        Args:
+            name: The method.
+            request: What to send.
+            timeout_s: How long the call may take.
+            grace_s: How long it goes on, at most, once the node is to stop.
+        """
+        return self.calls(name, [request], timeout_s, grace_s)[0]
+
+    def calls(
+        self, name: str, requests: Sequence[Any], timeout_s: float, grace_s: float = 0.0
+    ) -> list[Any]:
         """Make calls at the same time; the ServerApp, too, takes a reply only when it is whole."""
         calls: list[Any] = []
         try:
@@ -102,16 +113,16 @@ class FleetLine:
                 method.future(request, timeout=timeout_s, metadata=caller_metadata())
                 for request in requests
             )
-            return [self._result(call) for call in calls]
+            return [self._result(call, grace_s) for call in calls]
         finally:
             for call in calls:
                 call.cancel()
 
-    def _result(self, call: Any) -> Any:
+    def _result(self, call: Any, grace_s: float) -> Any:
         is_over = threading.Event()
         call.add_done_callback(lambda _: is_over.set())
         while not is_over.wait(LOOK_S):
-            if self._stop.is_set():
+            if self._stop.is_set() and not is_over.wait(grace_s):
                 raise Stopping
         try:
             return call.result()

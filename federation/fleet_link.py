@@ -54,6 +54,8 @@ LEASE_S = 2 * HEARTBEAT_S
 _OBJECT_S = 60.0
 """Longest call that carries a part of a message."""
 _HEARTBEAT_CALL_S = 3.0
+_ACTIVATION_GRACE_S = 2.0
+"""A node that stops while it is being admitted waits for its id; without it, it says no goodbye."""
 
 Head = tuple[Message, ObjectTree]
 """A message without its content, and the ids of its parts."""
@@ -99,10 +101,10 @@ class FleetLink:
         """
         request = ActivateNodeRequest(public_key=self._public_key, heartbeat_interval=HEARTBEAT_S)
         try:
-            reply = self._line.call("ActivateNode", request)
+            reply = self._line.call("ActivateNode", request, grace_s=_ACTIVATION_GRACE_S)
         except NotAdmitted:
             self._register()
-            reply = self._line.call("ActivateNode", request)
+            reply = self._line.call("ActivateNode", request, grace_s=_ACTIVATION_GRACE_S)
         self._node = Node(node_id=reply.node_id)
         return int(reply.node_id)
 
