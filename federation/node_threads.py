@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from flwr.app import Error, Message, MessageType
 
-from federation.fleet_errors import NodeUnknown, Stopping
+from federation.fleet_errors import MessageLost, NodeUnknown, Stopping
 from federation.fleet_link import HEARTBEAT_S, FleetLink
-from federation.messages import STALE
+from federation.messages import FAILED, STALE
 from marl_sched.errors import MarlSchedError
 
 _logger = logging.getLogger(__name__)
@@ -53,6 +53,11 @@ def stale(message: Message) -> Done:
     """Return the reply to a message that is not carried out."""
     reason = "a newer message was there"
     return Done(Message(Error(STALE, reason), reply_to=message), "an older message")
+
+
+def lost(message: Message, error: MessageLost) -> Done:
+    """Return the reply to a message that did not arrive whole."""
+    return Done(Message(Error(FAILED, str(error)), reply_to=message), "a message in parts")
 
 
 class Work:

@@ -1,6 +1,8 @@
 """Questions to nodes and their answers, over a Grid; nothing here waits.
 
 A node has at most one question open. The answer to one that it was not asked last never counts.
+One that is not answered is asked again: a SuperLink that dies, or a line that breaks, may take it
+along.
 """
 
 import logging
@@ -18,6 +20,8 @@ _logger = logging.getLogger(__name__)
 
 AGAIN_S = 0.5
 """Time before a node that is not ready, or did not understand, is asked again."""
+_UNANSWERED_S = 30.0
+"""The same for one that has not answered; doubled with every time, for it may only be slow."""
 
 
 class Questions:
@@ -35,13 +39,15 @@ class Questions:
     def ask(self, node: Node, hello: Hello) -> None:
         """Tell a node what it is, which it is to answer."""
         message = Message(encode_hello(hello), node.node_id, MessageType.QUERY)
+        node.n_unanswered += node.query is not None
         ids = list(self._grid.push_messages([message]))
         node.query = ids[0] if ids else None
-        node.ask_at = self.now() + AGAIN_S
+        wait_s = _UNANSWERED_S * 2.0 ** min(node.n_unanswered, 10)
+        node.ask_at = self.now() + (AGAIN_S if node.query is None else wait_s)
 
     def is_due(self, node: Node) -> bool:
         """Return whether a node may be asked."""
-        return node.query is None and node.ask_at <= self.now()
+        return node.ask_at <= self.now()
 
     def answers(self, nodes: Iterable[Node]) -> Iterator[tuple[Node, ZoneStatus | ValueError]]:
         """Yield what has come since, by node: an answer, or why it makes no sense."""
@@ -49,7 +55,7 @@ class Questions:
         replies = list(self._grid.pull_messages(list(asked))) if asked else []
         for reply in sorted(replies, key=lambda r: asked[r.metadata.reply_to_message_id].node_id):
             node = asked[reply.metadata.reply_to_message_id]
-            node.query = None
+            node.query, node.n_unanswered = None, 0
             node.ask_at = self.now() + AGAIN_S
             if reply.has_error():
                 # One that was passed over for a newer message: only a live node does that.

@@ -28,7 +28,7 @@ from federation.fleet_errors import (
 )
 from federation.fleet_link import FleetLink, Head
 from federation.messages import FAILED, describe, place_of
-from federation.node_threads import Done, Heart, Reminder, Retries, Task, Work, stale
+from federation.node_threads import Done, Heart, Reminder, Retries, Task, Work, lost, stale
 from marl_sched.errors import MarlSchedError, RunError, SecurityError
 
 _logger = logging.getLogger(__name__)
@@ -222,8 +222,13 @@ class ResidentNode:
         start = time.perf_counter()
         try:
             message = self._link.fetch(head)
-        except (RunIsOver, MessageLost) as error:
+        except RunIsOver as error:
             _logger.info("%s: a message is passed over: %s", self._watch.label(), error)
+            return
+        except MessageLost as error:
+            # Without an answer the others would wait for it.
+            _logger.warning("%s: %s", self._watch.label(), error)
+            self._replies.append(lost(head[0], error))
             return
         task = Task(message, time.perf_counter() - start)
         if message.metadata.message_type == MessageType.QUERY:

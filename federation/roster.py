@@ -261,7 +261,7 @@ class Roster:
 
     def _settle_claims(self, node: Node, holder: Node) -> None:
         """Two nodes were started for one zone: the newer goes, if the older one still lives."""
-        if holder.query is not None:
+        if holder.query is not None and not self._questions.is_due(holder):
             return
         if holder.is_challenged and holder.is_alive:
             holder.is_challenged = False

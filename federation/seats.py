@@ -49,6 +49,8 @@ class Node:
     query: str | None = None
     """The question that it has not answered."""
     ask_at: float = 0.0
+    n_unanswered: int = 0
+    """Questions in a row that were given up."""
     is_challenged: bool = False
     """Whether another node has claimed its zone, so that it was asked whether it is alive."""
     is_alive: bool = False

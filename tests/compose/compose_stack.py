@@ -108,16 +108,23 @@ class Stack:
         """Wait until a condition holds.
 
         Raises:
-            AssertionError: It did not in time; says what the coordinator has said.
+            AssertionError: It did not in time; says what everybody has said.
         """
         deadline = time.monotonic() + within_s
         while not condition():
             if time.monotonic() > deadline:
-                raise AssertionError(
-                    f"not within {within_s:g} s: {what}\n{self.log('superlink')[-4000:]}\n"
-                    f"{self.log('zone')[-2000:]}"
-                )
+                raise AssertionError(f"not within {within_s:g} s: {what}\n{self._said()}")
             time.sleep(_LOOK_S)
+
+    def _said(self) -> str:
+        logs = ["/srv/run/federation/serverapp.log", "/srv/run/federation/logs/superlink.log"]
+        return "\n".join(
+            [
+                self.log("superlink")[-4000:],
+                self.compose("logs", "--no-color", "--tail", "15", "zone").stdout,
+                self.run_in("superlink", "tail", "-n", "20", *logs, check=False).stdout,
+            ]
+        )
 
     def wait_for_rounds(self, *zones: str, more: int = 1, within_s: float = 90.0) -> None:
         """Wait until each of the zones has taken part in `more` rounds beyond the present one."""

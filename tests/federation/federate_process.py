@@ -33,6 +33,8 @@ def experiment_of(rounds: int, **training: int) -> Experiment:
             "validate_every": 2,
             **training,
         },
+        # An order that is lost with a process that is killed holds a round up for so long.
+        federation={"grace_s": 30.0},
         agent={
             "hidden": [8],
             "n_quantiles": 4,

@@ -13,9 +13,10 @@ from flwr.clientapp import ClientApp
 from superlink import Driver, SuperLink, Tls, driving, error_of, running, wait_for
 
 from federation.certificates import make_authority
+from federation.fleet_errors import MessageLost
 from federation.fleet_line import SuperLinkAddress
-from federation.fleet_link import LEASE_S, FleetLink
-from federation.messages import STALE
+from federation.fleet_link import LEASE_S, FleetLink, Head
+from federation.messages import FAILED, STALE
 from federation.resident_node import Pace, ResidentNode, Watch
 from marl_sched.errors import RunError, SecurityError
 from zones.identity import own_key
@@ -86,6 +87,7 @@ def start_node(
     pace: Pace = PACE,
     after_reply: Callable[[], None] = lambda: None,
     left_node: int = 0,
+    link: type[FleetLink] = FleetLink,
 ) -> Running:
     stop = threading.Event()
     told: list[str] = []
@@ -96,7 +98,7 @@ def start_node(
             told.append(state)
 
     watch = Watch(lambda: "zone_0", tell, after_reply)
-    node = ResidentNode(FleetLink(address, key, stop), echo.app(), stop, watch, pace, left_node)
+    node = ResidentNode(link(address, key, stop), echo.app(), stop, watch, pace, left_node)
 
     def run() -> None:
         try:
@@ -111,10 +113,15 @@ def start_node(
 
 @contextmanager
 def serving(
-    superlink: SuperLink, key: PrivateKey, echo: Echo, pace: Pace = PACE
+    superlink: SuperLink,
+    key: PrivateKey,
+    echo: Echo,
+    pace: Pace = PACE,
+    link: type[FleetLink] = FleetLink,
 ) -> Iterator[Running]:
     ca = None if superlink.tls is None else superlink.tls.ca
-    running_node = start_node(SuperLinkAddress(superlink.fleet, ca), key, echo, pace)
+    address = SuperLinkAddress(superlink.fleet, ca)
+    running_node = start_node(address, key, echo, pace, link=link)
     try:
         yield running_node
     finally:
@@ -197,6 +204,28 @@ def test_of_what_was_missed_only_the_newest_is_carried_out(
         for message_id in missed:
             assert error_of(driver.pull(message_id)).code == STALE
     assert echo.begun == [3]
+
+
+class LossyLink(FleetLink):
+    """Loses a part of the first message."""
+
+    n_lost = 0
+
+    def fetch(self, head: Head) -> Message:
+        if not self.n_lost:
+            self.n_lost = 1
+            raise MessageLost("part 0123abcd of a message is not there")
+        return super().fetch(head)
+
+
+def test_message_that_does_not_arrive_whole_is_answered(plain: SuperLink, driver: Driver) -> None:
+    echo = Echo()
+    with serving(plain, new_key(), echo, link=LossyLink):
+        (node_id,) = driver.wait_for_nodes(1)
+        error = error_of(driver.pull(driver.push(node_id, order(1))))
+        assert (error.code, error.reason) == (FAILED, "part 0123abcd of a message is not there")
+        assert round_of(driver.ask(node_id, order(2))) == 2
+        assert echo.begun == [2]
 
 
 def test_newer_order_takes_the_place_of_one_that_waits(plain: SuperLink, driver: Driver) -> None:

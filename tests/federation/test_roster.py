@@ -57,6 +57,8 @@ class FakeGrid(Grid):
         self.nodes = nodes
         self._waiting: dict[str, Message] = {}
         self._numbers: Iterator[int] = iter(range(1, 10_000))
+        self.drops: set[int] = set()
+        """Nodes whose messages get lost."""
 
     def get_node_ids(self) -> list[int]:
         return list(self.nodes)
@@ -66,13 +68,16 @@ class FakeGrid(Grid):
         for message in messages:
             ids.append(f"query-{next(self._numbers)}")
             set_message_id(message, ids[-1])
-            self._waiting[ids[-1]] = message
+            if message.metadata.dst_node_id not in self.drops:
+                self._waiting[ids[-1]] = message
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         replies = []
         for message_id in list(message_ids):
-            message = self._waiting[message_id]
+            message = self._waiting.get(message_id)
+            if message is None:
+                continue
             node = self.nodes.get(message.metadata.dst_node_id)
             if node is not None and not node.answers:
                 continue
@@ -303,6 +308,32 @@ def test_question_that_was_passed_over_is_asked_again() -> None:
     nodes[6].error = None
     watched.refresh(4)
     assert watched.who["zone_1"] == 6
+
+
+def test_question_that_is_never_answered_is_asked_again() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2")}
+    watched = Watched(nodes)
+    watched.grid.drops.add(6)
+    watched.roster.refresh()
+    assert "zone_1" not in watched.who
+    watched.grid.drops.clear()
+    watched.refresh(2)
+    assert not nodes[6].told  # it is given time
+    watched.refresh(4)
+    assert watched.who["zone_1"] == 6
+
+
+def test_challenge_that_is_never_answered_is_put_again() -> None:
+    nodes = {5: Node("zone_0"), 6: Node("zone_1"), 7: Node("zone_2")}
+    watched = Watched(nodes)
+    watched.roster.refresh()
+    watched.grid.drops.add(6)
+    nodes[3] = Node("zone_1")
+    watched.refresh(2)
+    watched.grid.drops.clear()
+    watched.refresh(8)
+    assert watched.who["zone_1"] == 6
+    assert "zone zone_1 is node 6 already" in nodes[3].told[-1].refusal
 
 
 def test_resumed_run_gives_every_free_node_the_zone_it_was() -> None:
