@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,35 @@ def test_killed_superlink_is_started_again_and_the_run_goes_on(tmp_path: Path) -
         assert run.wait() == 0, run.output
         assert rounds_of(run) == list(range(1, 7))
         assert "superlink died: killed by SIGKILL" in run.output
+
+
+LOSE_ONE_ORDER = """
+CREATE TABLE orders_lost (message_id TEXT);
+CREATE TRIGGER lose AFTER INSERT ON message_ins
+WHEN NEW.message_type = 'train' AND NOT EXISTS (SELECT * FROM orders_lost)
+BEGIN
+    INSERT INTO orders_lost VALUES (NEW.message_id);
+    UPDATE message_ins SET delivered_at = '2026-01-01T00:00:00+00:00'
+    WHERE message_id = NEW.message_id;
+END;
+"""
+"""In the SuperLink's database: the next order counts as delivered before its node has it."""
+
+
+def test_order_that_is_lost_on_its_way_costs_its_zone_a_round(tmp_path: Path) -> None:
+    experiment = experiment_of(rounds=12)
+    federation = experiment.federation.model_copy(update={"grace_s": 5.0})
+    experiment = experiment.model_copy(update={"federation": federation})
+    with federate(tmp_path / "run", experiment) as run:
+        run.wait_for_round(2)
+        with closing(sqlite3.connect(run.folder / "federation" / "superlink.db")) as database:
+            database.executescript(LOSE_ONE_ORDER)
+        assert run.wait() == 0, run.output
+        assert rounds_of(run) == list(range(1, 13))
+        (lost,) = run.lines("lost")
+        assert lost["reason"] == "did not come within 5 s of the others (federation.grace_s)"
+        again = [line for line in run.lines("train") if line["round"] == lost["round"]]
+        others = [zone for zone in ZONES if zone != lost["zone"]]
+        assert [(line["zone"], line["attempt"]) for line in again] == [(z, 2) for z in others]
+        last = [line["zone"] for line in run.lines("train") if line["round"] == 12]
+        assert last == list(ZONES)
