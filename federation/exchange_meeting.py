@@ -3,7 +3,6 @@
     invited --hello--> present --leave--> left
        |                  |  the stream broke, a message that no zone by the rules sends, silence
        +------------------+--> lost: the attempt is void for all
-          not there within the grace: its order was lost on the way, or it hangs
 
 Nothing here knows of gRPC. A meeting belongs to one event loop: nothing in it is to be called from
 another thread. Every stream has a task there, which waits here for the others.
@@ -37,8 +36,8 @@ class HubLimits:
 
     Attributes:
         hello_s: Longest wait for a caller to say who it is.
-        silent_s: Longest wait for the slowest post once the first has come, where `grace_s` of the
-            federation is not less.
+        silent_s: Longest wait for the slowest post once the first has come; `grace_s` of the
+            federation counts if that is less.
         take_s: Longest wait for a zone to take an answer, and to leave a void attempt.
         keepalive_s: Silence of a connection after which it is probed, and longest wait for the
             probe's answer.
@@ -73,9 +72,7 @@ class Meeting:
         self._zones = sorted(experiment.zone_names)
         self._round, self._attempt = round_number, attempt
         self._limits = limits
-        self._quorum = experiment.federation.quorum
-        self._grace_s = experiment.federation.grace_s
-        self._silent_s = min(limits.silent_s, self._grace_s)
+        self._silent_s = min(limits.silent_s, experiment.federation.grace_s)
         self._plan = Plan(experiment, round_number)
         self._check = OutboxCheck(experiment, self.members, limits.max_rows, limits.max_instances)
         self._ledger = Ledger(len(self._zones), 0)
@@ -93,8 +90,6 @@ class Meeting:
         self._n_frame_bytes = dict.fromkeys(self.members, 0)
         self._is_over = asyncio.Event()
         """Whether the exchange under way is complete, or the attempt void."""
-        self._grace: asyncio.TimerHandle | None = None
-        """Runs from when the quorum was let in until all have posted for the first time."""
         self._patience: asyncio.TimerHandle | None = None
         """Runs from the first post of the exchange under way."""
         self._answers: Answers | None = None
@@ -115,9 +110,6 @@ class Meeting:
         if hello.zone in self._present | self._left or hello.zone in self._lost:
             raise ExchangeError(f"{hello.zone} has been here before")
         self._present.add(hello.zone)
-        if self._grace is None and len(self._present | self._left) >= self._quorum:
-            loop = asyncio.get_running_loop()
-            self._grace = loop.call_later(self._grace_s, self._lose_absent)
 
     @property
     def is_void(self) -> bool:
@@ -243,20 +235,16 @@ class Meeting:
         self._is_over = asyncio.Event()
 
     def _stop_waiting(self) -> None:
-        for timer in (self._grace, self._patience):
-            if timer is not None:
-                timer.cancel()
-        self._patience = None
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         self._is_over.set()
 
-    def _lose_absent(self) -> None:
-        """Lose who has not come in time: it may never have got its order."""
-        reason = f"did not come within {self._grace_s:g} s of the others (federation.grace_s)"
-        for missing in sorted(set(self.members) - self._present - self._left):
-            self.lose(missing, reason)
-
     def _lose_silent(self, step: int) -> None:
-        """Lose who has not posted in time: the others have waited since the first post."""
+        """Lose who has not posted in time: the others have waited since the first post.
+
+        It hangs, or it was never let in: its order may have been lost on the way.
+        """
         reason = f"no word of it for {self._silent_s:g} s at step {step}"
         for missing in sorted(set(self.members) - set(self._posts)):
             self.lose(missing, reason)

@@ -256,8 +256,8 @@ class Federation(Model):
     deadline_s: Positive = 3600.0
     """Longest a round may take."""
     grace_s: Positive = 300.0
-    """Longest wait for the others once the quorum has come to the exchange, or has answered, and in
-    every step of the exchange once the first is through with it."""
+    """Longest wait for the others once the quorum has answered, and in a step of the exchange
+    between zones once the first is through with it; there at most 600 s."""
     wait_s: Positive = 120.0
     """`federate`: longest wait for zones that are not there, at the start all, later a quorum."""
     norm_bound: Positive = 100.0

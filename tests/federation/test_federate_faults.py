@@ -111,7 +111,7 @@ def test_order_that_is_lost_on_its_way_costs_its_zone_a_round(tmp_path: Path) ->
         assert run.wait() == 0, run.output
         assert rounds_of(run) == list(range(1, 13))
         (lost,) = run.lines("lost")
-        assert lost["reason"] == "did not come within 5 s of the others (federation.grace_s)"
+        assert lost["reason"] == "no word of it for 5 s at step 0"
         again = [line for line in run.lines("train") if line["round"] == lost["round"]]
         others = [zone for zone in ZONES if zone != lost["zone"]]
         assert [(line["zone"], line["attempt"]) for line in again] == [(z, 2) for z in others]
